@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.ports import free_in_a_row
+from tests.kit.ports import free_in_a_row, free_rows
 from waterclock.cli.commands.cluster.plan import command, plan
 from waterclock.model.config import Config, load_config
 from waterclock.model.errors import BadConfig
@@ -17,7 +17,7 @@ def config_of(**flags: object) -> Config:
 
 
 def test_ports_of_one_kind_follow_each_other_and_folders_are_apart(tmp_path):
-    grpc_port, http_port, gossip_port = (free_in_a_row(3) for _ in range(3))
+    grpc_port, http_port, gossip_port = free_rows(3, 3)
     config = config_of(
         node__data_folder=str(tmp_path),
         cluster__grpc_port=grpc_port,
@@ -42,6 +42,18 @@ def test_free_ports_are_taken_if_asked_for_and_those_of_gossip_are_known_beforeh
     assert {(node.grpc_port, node.http_port) for node in nodes} == {(0, 0)}
     assert len({node.gossip for node in nodes}) == 9
     assert not any(node.gossip.endswith(":0") for node in nodes)
+
+
+def test_ports_that_two_nodes_would_have_are_told():
+    first = free_in_a_row(4)
+    config = config_of(
+        cluster__grpc_port=first, cluster__http_port=0, cluster__gossip_port=first + 1
+    )
+
+    with pytest.raises(
+        BadConfig, match=rf"gossip_port: would be {first + 1} at one node, as clust"
+    ):
+        plan(config, 2)
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])

@@ -17,7 +17,7 @@ from benchmarks.peers.cache import Programs
 from benchmarks.peers.server import free_port
 from tests.docs.environment import environment
 from tests.docs.pages import ROOT, Block
-from tests.kit.ports import free_in_a_row
+from tests.kit.ports import free_rows
 
 PLAY = Path(__file__).with_name("play.py")
 PAGE_S = 600
@@ -50,7 +50,8 @@ class Stranger:
 
     def with_own_cluster(self) -> "Stranger":
         """Return a reader of a page that starts the nodes it speaks of, on ports in a row."""
-        first = {name: free_in_a_row(CLUSTER_NODES) for name in ("GRPC", "HTTP", "GOSSIP")}
+        names = ("GRPC", "HTTP", "GOSSIP")
+        first = dict(zip(names, free_rows(len(names), CLUSTER_NODES), strict=True))
         here = {
             f"localhost:{port + number}": f"localhost:{first[name] + number}"
             for name, port in (("GRPC", 9000), ("HTTP", 8080))

@@ -6,7 +6,7 @@ All nodes share one secure folder, that of the data folder, as nodes of one clus
 
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,6 +44,7 @@ def plan(config: "Config", count: int) -> list[LocalNode]:
     )
     grpc_ports = _consecutive("cluster.grpc_port", host, cluster.grpc_port, count)
     http_ports = _consecutive("cluster.http_port", host, cluster.http_port, count)
+    _check_apart({"grpc_port": grpc_ports, "http_port": http_ports, "gossip_port": gossip_ports})
     return [
         LocalNode(
             f"{config.node.name or 'node'}-{number}",
@@ -99,6 +100,17 @@ def _consecutive(
     for port in ports:
         check(setting, host, port)
     return ports
+
+
+def _check_apart(ports: Mapping[str, Sequence[int]]) -> None:
+    """Raise BadConfig if two nodes would have the same port."""
+    taken: dict[int, str] = {}
+    for name, its in ports.items():
+        for port in filter(None, its):
+            if port in taken:
+                problem = f"would be {port} at one node, as cluster.{taken[port]} at another"
+                raise BadConfig(f"cluster.{name}", problem)
+            taken[port] = name
 
 
 def _check_gossip(setting: str, host: str, port: int) -> None:
