@@ -27,9 +27,10 @@ PROGRAM = """
 import json, sys, uvloop
 from pathlib import Path
 from tests.cluster.joined import config_of
+from waterclock.model.sections import StreamsConfig
 from waterclock.server.process import run_node
-folder, name, *seeds = sys.argv[1:]
-config = config_of(Path(folder), name, *seeds)
+folder, name, store, *seeds = sys.argv[1:]
+config = config_of(Path(folder), name, *seeds, streams=StreamsConfig(store=store))
 uvloop.run(run_node(config, on_ready=lambda at: print(at.http, flush=True)))
 """
 
@@ -111,11 +112,13 @@ async def joined_node(
 
 
 @contextmanager
-def node_process(folder: Path, name: str, *seeds: JoinedNode) -> Iterator[subprocess.Popen[str]]:
+def node_process(
+    folder: Path, name: str, *seeds: JoinedNode, store: str = "log:"
+) -> Iterator[subprocess.Popen[str]]:
     """Run a node in a process of its own, which is killed at the end."""
     (folder / name).mkdir(exist_ok=True)
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), name, *(each.seed for each in seeds)],
+        [sys.executable, "-c", PROGRAM, str(folder), name, store, *(each.seed for each in seeds)],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
