@@ -68,7 +68,11 @@ class Connection:
         return int(await self._driver.cursor().execute(statement))
 
     def close(self) -> None:
-        """End it at once."""
+        """End it at once. The driver would leave one of TLS open until the server has said goodbye
+        too, and nobody would wait for that."""
+        transport = getattr(self._driver, "_transport", None)
+        if transport is not None:
+            transport.abort()
         self._driver.close()
 
 
