@@ -176,11 +176,17 @@ class Matrix:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self.quiet_s_max):
-                while await self._open_work():  # noqa: ASYNC110  nobody tells us
-                    await asyncio.sleep(0.25)
+                await self._all_done()
+                # What has fired is pending no more, and while it is being flushed nobody lags.
+                await self.traffic.settle()
+                await self._all_done()
         except TimeoutError:
             self.history.findings.add("never done", str(await self._open_work()))
         self.quiet_s = time.monotonic() - begun
+
+    async def _all_done(self) -> None:
+        while await self._open_work():  # noqa: ASYNC110  nobody tells us
+            await asyncio.sleep(0.25)
 
     async def _open_work(self) -> list[str]:
         if not self.node.is_running:

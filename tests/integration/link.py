@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from grpc import StatusCode
+from grpc.aio import UsageError
 
 from tests.kit.verdict import Findings
 from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
@@ -18,6 +19,8 @@ OPTIONS = [
 ]
 EXPECTED = frozenset({StatusCode.UNAVAILABLE, StatusCode.CANCELLED})
 """How calls may fail while nodes are killed and stopped under them."""
+CLOSED = "Channel is closed."
+"""What grpc says of a call on a channel that has been closed."""
 BROKEN_PIPE = "Internal error from Core"
 """What grpc itself says, without asking anyone, of a write to a call that has just ended."""
 
@@ -31,9 +34,14 @@ class Gone(Exception):
 
 @contextmanager
 def hearing() -> Iterator[None]:
-    """Talk inside: a call whose channel is closed says so by cancelling, as if we were meant."""
+    """Talk inside: a call whose channel is closed says so by cancelling, as if we were meant. One
+    that begins afterwards, by who has just heard the answer to the last, is a mistake to grpc."""
     try:
         yield
+    except UsageError as error:
+        if str(error) != CLOSED:
+            raise
+        raise Gone from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -133,6 +133,20 @@ class Traffic:
             self._stored(message, answer.partition, answer.offset, is_new=answer.is_new)
             return
 
+    async def settle(self) -> None:
+        """Return when all that is written can be read, also what has fired and is being flushed.
+
+        A log is flushed in its order: what is published now is acknowledged after all before it.
+        """
+        for partition in range(self._partitions):
+            message = self._new()
+            message.key, message.dues, message.expires_ms = None, {0}, 0
+            self._history.asked(message)
+            answer = await self._link.broker.Publish(
+                pb.PublishRequest(topic=self._topic, message=_proto(message), partition=partition)
+            )
+            self._stored(message, answer.partition, answer.offset, is_new=answer.is_new)
+
     # In batches
 
     def _batch(self, *, is_sticky: bool) -> tuple[list[Published], pb.PublishBatchRequest]:
