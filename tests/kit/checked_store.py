@@ -20,7 +20,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.folders.folder import Folder
 from waterclock.storage.folders.overlay import OverlayFolder
-from waterclock.storage.opening import open_partition
+from waterclock.storage.opening import open_partition, open_unsettled
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.rewrite import Thinned, Wanted, rewrites
 
@@ -41,6 +41,7 @@ class CheckedStore:
         self.folder = SimulatedFolder()
         self.was_released = False
         self.thinned = Thinned()
+        self._openings = 0
         self.store: PartitionStore
         self.open()
 
@@ -208,13 +209,21 @@ class CheckedStore:
 
     def open_raw(self, folder: Folder | None = None) -> PartitionStore:
         """Open the folder, or another one, as it is, whatever its state."""
-        return open_partition(
-            folder or self.folder,
-            log=self.log,
-            dedup=self.dedup,
-            now_ms=self.clock.now_ms(),
-            new_log_id=LOG_ID,
+        folder, now_ms = folder or self.folder, self.clock.now_ms()
+        self._openings += 1
+        if self._openings % 2:
+            return open_partition(
+                folder, log=self.log, dedup=self.dedup, now_ms=now_ms, new_log_id=LOG_ID
+            )
+        store, sync = open_unsettled(
+            folder, log=self.log, dedup=self.dedup, now_ms=now_ms, new_log_id=LOG_ID
         )
+        try:
+            sync.run()
+        except BaseException:
+            folder.close()
+            raise
+        return store
 
     # Checking
 

@@ -18,10 +18,18 @@ from collections.abc import Callable, Sequence
 from tests.kit.medium import Created, DiskCounters, Medium, Removed, Renamed
 from tests.kit.platter import Choose, Platter
 from waterclock.model.errors import Closed, FolderInUse, StorageError, StorageFailed, StorageFull
-from waterclock.storage.folders.folder import Bytes
+from waterclock.storage.folders.folder import Bytes, File
 from waterclock.storage.folders.os_folder import LOCK_NAME, check_name
 
-__all__ = ["Choose", "DiskCounters", "SimulatedFile", "SimulatedFolder", "keep_all", "lose_all"]
+__all__ = [
+    "Choose",
+    "DiskCounters",
+    "SimulatedFile",
+    "SimulatedFileSystem",
+    "SimulatedFolder",
+    "keep_all",
+    "lose_all",
+]
 
 SECTOR_BYTES = 512
 
@@ -109,15 +117,24 @@ class SimulatedFile:
             medium.on_sync(self.name)
         faults = medium.faults
         with medium.mutex:
-            if faults.sync_fails:
-                faults.sync_fails = False
-                if faults.sync_drops:
+            if faults.sync_fails or platter.has_error:
+                if faults.sync_fails and faults.sync_drops:
                     platter.forget(mark)
+                faults.sync_fails = platter.has_error = False
                 raise StorageFailed(f"sync {self.name}: simulated failure")
-            if not faults.lie_on_sync:
+        error = self._settle(mark)
+        if error is not None:
+            raise error
+
+    def _settle(self, mark: int) -> StorageFailed | None:
+        """Make changes durable; return what is wrong with the file nevertheless."""
+        medium, platter = self._medium, self._platter
+        with medium.mutex:
+            if not medium.faults.lie_on_sync:
                 medium.counters.bytes_synced += platter.settle(mark)
-            if not any(each is platter for each in medium.names.values()):
-                raise StorageFailed(f"sync {self.name}: it was deleted while it was in use")
+            if any(each is platter for each in medium.names.values()):
+                return None
+        return StorageFailed(f"sync {self.name}: it was deleted while it was in use")
 
     def close(self) -> None:
         self._closed = True
@@ -138,6 +155,47 @@ class SimulatedFile:
             return wanted, None
         allowed = max(0, self._platter.size + free - position)
         return allowed, StorageFull(f"write {self.name}: {wanted} bytes wanted, {allowed} fit")
+
+
+class SimulatedFileSystem:
+    """What several simulated folders lie on; see `waterclock.storage.fsyncs.FileSystem`.
+
+    As `syncfs` does, it tells of each error once, whichever file it was in; the file itself tells
+    of it too.
+    """
+
+    def __init__(self) -> None:
+        self.has_error = False
+        self.syncs = 0
+
+    def fail_write_back(self, file: "SimulatedFile") -> None:
+        """Drop what was written to a file and not synced yet, before anybody asks for it."""
+        with file._medium.mutex:
+            file._platter.forget(file._platter.mark())
+            file._platter.has_error = self.has_error = True
+
+    def sync(self, files: Sequence[File]) -> list[StorageFailed | None]:
+        """Make durable what was written before this call began, or raise."""
+        self.syncs += 1
+        marks = []
+        for file in files:
+            assert isinstance(file, SimulatedFile)
+            with file._medium.mutex:
+                marks.append((file, file._platter.mark()))
+        for file, _ in marks:
+            if file._medium.on_sync is not None:
+                file._medium.on_sync(file.name)
+        if self.has_error:
+            self.has_error = False
+            raise StorageFailed("sync of the file system: simulated failure")
+        return [None if file.is_closed else file._settle(mark) for file, mark in marks]
+
+    def covers(self, file: File) -> bool:
+        """Tell that names are not: a folder of this disk is synced for itself."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 class SimulatedFolder:

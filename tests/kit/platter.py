@@ -45,6 +45,8 @@ class Platter:
         self._durable = bytearray(content)
         self._pending: list[Written | Resized] = []
         self._settled = 0
+        self.has_error = False
+        """The kernel failed to write it back: the next sync of the file is to hear of that."""
 
     def __repr__(self) -> str:
         return (

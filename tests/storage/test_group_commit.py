@@ -25,7 +25,7 @@ from tests.storage.stores import (
 )
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.sections import LogConfig
-from waterclock.storage import flush
+from waterclock.storage import fsyncs
 from waterclock.storage.flush import SWITCH_INTERVAL_S, GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.jobs import SaveJob
@@ -187,7 +187,7 @@ def test_a_thread_that_fails_in_an_unforeseen_way_does_not_leave_the_owner_waiti
     def fail(sync: object) -> None:
         raise error
 
-    monkeypatch.setattr(flush.Sync, "run", fail)
+    monkeypatch.setattr(fsyncs.Sync, "run", fail)
     partition = Partition()
     commit = committed(partition)
     answer = partition.append(message(0))

@@ -1,12 +1,11 @@
 """What is saved is mapped instead of kept, and mapped files can be left to the page cache."""
 
-import mmap
-
 import numpy as np
 import pytest
 
 from tests.storage.stores import DEDUP, LOG, batch_of, message, offsets, open_store
-from waterclock.storage import memory
+from waterclock.storage.folders import memory
+from waterclock.storage.folders.mapped_file import MappedFile
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.rewrite import Wanted, rewrites
@@ -29,23 +28,23 @@ def schedule(store: PartitionStore, *numbers: int) -> None:
 def holder(array: np.ndarray) -> object:
     """Return what an array's bytes belong to in the end."""
     found: object = array
-    while isinstance(found, np.ndarray):
-        found = found.base
-    return found.obj if isinstance(found, memoryview) else found
+    while isinstance(found, np.ndarray | memoryview):
+        found = found.base if isinstance(found, np.ndarray) else found.obj
+    return found
 
 
 def test_a_sealed_segment_has_its_scheduled_messages_and_ids_in_files(store):
     schedule(store, *range(10))
     store.cancel(offsets(3), now_ms=NOW)
     store.roll(NOW)
-    assert not isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert not isinstance(holder(store.deltas[0].opened), MappedFile)
     before = store.open_scheduled()
 
     store.run_jobs()
 
-    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert isinstance(holder(store.deltas[0].opened), MappedFile)
     assert store.ids is not None
-    assert all(isinstance(holder(run), mmap.mmap) for run in store.ids.sealed_runs())
+    assert all(isinstance(holder(run), MappedFile) for run in store.ids.sealed_runs())
     assert np.array_equal(before, store.open_scheduled())
     answer = store.append(batch_of([message(4), message(99)], NOW), now_ms=NOW)
     assert answer.is_new is not None
@@ -61,15 +60,15 @@ def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):
     store.close()
 
     store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
-    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert isinstance(holder(store.deltas[0].opened), MappedFile)
     scheduled = store.open_scheduled()
     for job in rewrites(store, Wanted(keep_from=store.end), now_ms=NOW):
         job.run()
         job.finish()
-    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert isinstance(holder(store.deltas[0].opened), MappedFile)
     assert len(store.deltas[0].opened) == 9
     assert store.ids is not None
-    assert isinstance(holder(store.ids.sealed_runs()[0]), mmap.mmap)
+    assert isinstance(holder(store.ids.sealed_runs()[0]), MappedFile)
     assert np.array_equal(scheduled, store.open_scheduled())
     store.close()
 
@@ -91,7 +90,7 @@ def test_released_pages_come_back(tmp_path):
     path = tmp_path / "numbers"
     path.write_bytes(np.arange(100_000).tobytes())
     with path.open("rb") as file:
-        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        mapped = MappedFile(file.fileno(), 800_000).view()
     array = np.frombuffer(mapped, np.int64)[10:]
 
     memory.release_pages(array)

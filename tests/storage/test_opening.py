@@ -12,7 +12,9 @@ from crc32c import crc32c
 
 from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import (
+    DEDUP,
     FIRST,
+    LOG,
     LOG_ID,
     SIDECARS,
     Partition,
@@ -34,6 +36,7 @@ from waterclock.model.errors import (
     StorageFailed,
 )
 from waterclock.model.ids import Millis, Offset
+from waterclock.storage.opening import open_unsettled
 from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 
 MIDDLE, LAST, BEYOND = segment_name(3), segment_name(6), segment_name(9)
@@ -287,3 +290,33 @@ def test_the_name_of_a_segment_is_durable_before_anything_in_it_is_acknowledged(
 
     assert partition.store.end == acknowledged
     assert partition.values()[-1] == b"value 7"
+
+
+def test_what_an_opening_found_is_durable_when_the_fsync_that_it_asks_for_was_run():
+    partition = Partition()
+    partition.fill(range(2))
+    partition.append(message(2))
+    partition.kill()
+    folder = partition.folder
+
+    store, sync = open_unsettled(folder, log=LOG, dedup=DEDUP, now_ms=1_000, new_log_id=LOG_ID)
+
+    assert store.end == 3
+    assert open_store(folder.crash()).end == 2
+    sync.run()
+    assert open_store(folder.crash()).end == 3
+
+
+def test_the_fsync_that_an_opening_asks_for_covers_names():
+    folder = SimulatedFolder()
+    folder.fail_next_folder_sync()
+    with pytest.raises(StorageFailed):
+        open_store(folder)
+    folder.close()
+    folder = folder.reopen()
+
+    _, sync = open_unsettled(folder, log=LOG, dedup=DEDUP, now_ms=1_000, new_log_id=LOG_ID)
+
+    assert FIRST not in folder.crash().names()
+    sync.run()
+    assert FIRST in folder.crash().names()

@@ -1,6 +1,8 @@
 """What only a real operating system's folder can do: other processes, foreign entries, threads."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -164,13 +166,52 @@ def test_a_child_that_inherited_the_lock_does_not_keep_it(folder):
         child.kill()
 
 
+def test_the_lock_of_an_earlier_release_is_heeded(folder):
+    (folder.path / "LOCK").write_text("77\n")
+    with (folder.path / "LOCK").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(FolderInUse, match="process 77"):
+            folder.lock()
+    folder.lock()
+
+
+def test_where_a_folder_cannot_be_locked_its_file_is(folder, monkeypatch):
+    flock = fcntl.flock
+
+    def as_nfs_does(number: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(number, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs_does)
+    folder.lock()
+    with contextlib.closing(OsFolder(folder.path)) as other:
+        with pytest.raises(FolderInUse, match=f"process {os.getpid()}"):
+            other.lock()
+        folder.close()
+        other.lock()
+
+
 def _is_lock(entry: str, folder: OsFolder) -> bool:
     with contextlib.suppress(OSError):
-        return os.path.samestat(os.fstat(int(entry)), os.stat(folder.path / "LOCK"))
+        return os.path.samestat(os.fstat(int(entry)), os.stat(folder.path))
     return False
 
 
 # Descriptors and threads.
+
+
+def test_a_locked_folder_with_a_file_that_is_read_takes_two_descriptors(tmp_path):
+    before = len(os.listdir("/dev/fd"))
+    with contextlib.closing(OsFolder(tmp_path / "folder")) as folder:
+        folder.lock()
+        file = folder.create("a")
+        file.write(0, [b"abc"])
+        view = file.view(0, 3)
+        assert len(os.listdir("/dev/fd")) == before + 2
+
+    assert len(os.listdir("/dev/fd")) == before
+    assert bytes(view) == b"abc"
 
 
 def test_a_descriptor_closed_in_use_keeps_its_number_until_the_user_leaves(tmp_path):

@@ -78,6 +78,12 @@ class Batch:
         """The message ids, never null."""
         return self.rows.column(_ID)
 
+    @property
+    def first_id(self) -> bytes:
+        """The id of the first message."""
+        found: bytes = self.ids[0].as_py()
+        return found
+
     def select(self, keep: npt.NDArray[np.bool_], compression: Compression = "none") -> "Batch":
         """Return the rows where `keep` is true, encoded anew."""
         rows = self.rows.filter(from_numpy(keep))
@@ -298,6 +304,24 @@ def _measure(data: bytes | memoryview) -> WireSize:
     if _field(data, batch, _BATCH_COMPRESSION) is None:
         return WireSize(rows, len(data) - body_at)
     return WireSize(rows, _inflated_bytes(data, batch, body_at))
+
+
+class Places(NamedTuple):
+    """Where a message has what depends on the lengths of its buffers."""
+
+    body_length_at: int
+    buffers_at: int
+    """Position and length of each buffer, end to end."""
+    body_at: int
+
+
+def places_in(data: bytes | memoryview) -> Places:
+    """Find these in a message of our own making."""
+    message = _PREFIX_BYTES + _U32.unpack_from(data, _PREFIX_BYTES)[0]
+    body_length_at = _field(data, message, _MESSAGE_BODY_LENGTH)
+    assert body_length_at is not None, "a batch has a body"
+    buffers = _table(data, _table(data, message, _MESSAGE_HEADER), _BATCH_BUFFERS)
+    return Places(body_length_at, buffers + 4, _PREFIX_BYTES + _I32.unpack_from(data, 4)[0])
 
 
 def _inflated_bytes(data: bytes | memoryview, batch: int, body_at: int) -> int:

@@ -8,10 +8,10 @@
             *machine* may lose that much. A crash of the process loses nothing.
 
 A `FlushPlan` decides; the store hands out a `Sync` for each fsync it wants and hears how it ended.
-`GroupCommit` runs them, and side-car jobs, on threads that stores share: the owner of a store calls
-`step` after appending. A plain loop then waits with `wait_for`; under an event loop a `FlushQueue`
-steps by itself and wakes the callers that wait. The threads touch neither the store nor each other:
-they run what they are handed and hand it back.
+`GroupCommit` runs them, and side-car jobs, on threads that stores share (`fsyncs.py`): the owner of
+a store calls `step` after appending. A plain loop then waits with `wait_for`; under an event loop a
+`FlushQueue` steps by itself and wakes the callers that wait. The threads touch neither the store
+nor each other: they run what they are handed and hand it back.
 
 A thread that comes back from fsync needs the interpreter lock, which a busy owner gives up only
 every `sys.getswitchinterval()` (5 ms by default, longer than the fsync). A process that owns stores
@@ -19,20 +19,26 @@ should lower it: see `SWITCH_INTERVAL_S`.
 """
 
 import asyncio
-import heapq
 import sys
-import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from itertools import count
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, StorageError, StorageFailed, WaterclockError
 from waterclock.model.sections import Fsync
-from waterclock.storage.folders.folder import File
+from waterclock.storage.fsyncs import (
+    Ended,
+    FileSystem,
+    FsyncThreads,
+    Sync,
+    Threads,
+    Wakeups,
+    Work,
+)
+from waterclock.storage.waiters import Waiters
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -107,117 +113,30 @@ class FlushPlan:
         self.flushed_end = max(self.flushed_end, end)
 
 
-class Sync:
-    """One fsync: begun and finished by the owner, run by anyone, once.
-
-    The kernel tells of a failed write-back once and then forgets it. So a writer that must know
-    that the disk is sound hears the fsync in flight first, instead of asking the disk again.
-    """
-
-    def __init__(self, file: File, end: int) -> None:
-        self.file = file
-        self.end = end
-        # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
-        self._lock = threading.RLock()
-        self._is_over = False
-        self._error: StorageFailed | None = None
-
-    def __repr__(self) -> str:
-        return f"<Sync of {self.file.name} up to {self.end}>"
-
-    def run(self) -> None:
-        """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
-        with self._lock:
-            if not self._is_over:
-                self._sync()
-                self._is_over = True
-        if self._error is not None:
-            raise StorageFailed(str(self._error)) from self._error
-
-    def _sync(self) -> None:
-        try:
-            # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
-            with suppress(Closed):
-                self.file.sync()
-        except StorageFailed as error:
-            self._error = error
-
-
-class Work(Protocol):
-    """Something to be run on a thread of its own."""
-
-    def run(self) -> None: ...
-
-
-class Ended(NamedTuple):
-    """Work that was run."""
-
-    work: Work
-    error: Exception | None
-    seconds: float
-
-
-class Threads:
-    """Threads that run what they are handed, `count` at once; started when first needed."""
-
-    def __init__(self, name: str, count: int = 1) -> None:
-        self._name = name
-        self._count = count
-        self._todo: SimpleQueue[tuple[Work, Callable[[Ended], None]] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._waiting = 0
-        self._lock = threading.Lock()
-
-    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
-        """Run it, then call `on_end`, both on one of the threads."""
-        with self._lock:
-            self._waiting += 1
-            if self._waiting > len(self._threads) and len(self._threads) < self._count:
-                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._todo.put((work, on_end))
-
-    def stop(self) -> None:
-        """Finish what was submitted, then end."""
-        for _ in self._threads:
-            self._todo.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _loop(self) -> None:
-        while (task := self._todo.get()) is not None:
-            work, on_end = task
-            error: Exception | None = None
-            begun = time.perf_counter()
-            try:
-                work.run()
-            # Any error: an owner would wait for ever for a thread that has died.
-            except Exception as failure:
-                error = failure
-            with self._lock:
-                self._waiting -= 1
-            on_end(Ended(work, error, time.perf_counter() - begun))
-            del task, work, on_end  # what was saved may be large, and the next wait long
-
-
 class BackgroundThreads:
     """The threads that all stores of a node share, or that one store has to itself."""
 
-    def __init__(self, fsyncs_at_once: int = FSYNCS_AT_ONCE) -> None:
-        self.fsyncs = Threads("waterclock-fsync", fsyncs_at_once)
+    def __init__(
+        self, fsyncs_at_once: int = FSYNCS_AT_ONCE, file_system: FileSystem | None = None
+    ) -> None:
+        """`file_system`: where all stores have their files, if it can sync many of them at once."""
+        self._file_system = file_system
+        self.fsyncs = FsyncThreads(fsyncs_at_once, file_system)
         self.jobs = Threads("waterclock-jobs")
+        self.wakeups = Wakeups(self.fsyncs)
 
     def stop(self) -> None:
         """End them, once no store needs them any more."""
         self.fsyncs.stop()
         self.jobs.stop()
+        if self._file_system is not None:
+            self._file_system.close()
 
 
 class _Background:
     """What one store has running on the threads, and what has come back."""
 
-    def __init__(self, threads: Threads, on_done: Callable[[], object]) -> None:
+    def __init__(self, threads: "Threads | FsyncThreads", on_done: Callable[[], object]) -> None:
         self.is_running = False
         self._threads = threads
         self._done: SimpleQueue[Ended] = SimpleQueue()
@@ -261,6 +180,7 @@ class GroupCommit:
         self._own_threads = BackgroundThreads(1) if threads is None else None
         threads = threads or self._own_threads
         assert threads is not None
+        self._fsyncs = threads.fsyncs
         self._fsync = _Background(threads.fsyncs, on_done)
         self._jobs = _Background(threads.jobs, on_done)
         self._on_fsync = on_fsync
@@ -268,8 +188,10 @@ class GroupCommit:
 
     def step(self) -> None:
         """Take in what is done and start what is due. Raises StorageFailed if the disk failed."""
-        self._collect_fsync(block=False)
-        self._advance_jobs()
+        if self._fsync.is_running:
+            self._collect_fsync(block=False)
+        if self._store.jobs or self._jobs.is_running:
+            self._advance_jobs()
         sync = self._store.begin_sync(self._clock.monotonic_ms())
         if sync is not None:
             self._fsync.start(sync)
@@ -282,6 +204,8 @@ class GroupCommit:
             self.step()
 
     def _collect_fsync(self, *, block: bool) -> None:
+        if block:
+            self._fsyncs.let_go()
         ended = self._fsync.take(block=block)
         if ended is None:
             return
@@ -336,26 +260,34 @@ class FlushQueue:
     ) -> None:
         self._store = store
         self._loop = loop
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._sequence = count()
-        self._gone = 0
-        """Waiters that were cancelled; they are cleared away once they are most of them."""
+        self._waiters = Waiters(loop)
+        self._flush_waiters = Waiters(loop)
         self._listeners: list[Callable[[], None]] = []
         self._announced = int(store.acknowledged_end)
+        self.on_moved: Callable[[], None] = lambda: None
+        """Called when the log has grown, or more of it is durable: a leader tells its followers."""
+        self._moved_to = (int(store.end), int(store.flushed_end))
         self._is_step_due = False
         self._is_timer_set = False
         self._failure: WaterclockError | None = None
         self._on_failed = on_failed
+        self._wakeups = None if threads is None else threads.wakeups
         self._group = GroupCommit(
             store,
             clock,
             threads=threads,
-            on_done=lambda: loop.call_soon_threadsafe(self._step),
+            on_done=self._stepping(),
             on_fsync=on_fsync,
         )
 
     def __repr__(self) -> str:
         return f"<FlushQueue {len(self._waiters)} waiting, {self._store!r}>"
+
+    def _stepping(self) -> Callable[[], object]:
+        """Return what a thread calls when something is done."""
+        if self._wakeups is None:
+            return partial(self._loop.call_soon_threadsafe, self._step)
+        return partial(self._wakeups.call, self._loop, self._step)
 
     def request_flush(self) -> None:
         """Have what was written made durable, together with all else of this turn of the loop.
@@ -364,7 +296,10 @@ class FlushQueue:
         """
         if not self._is_step_due:
             self._is_step_due = True
-            self._loop.call_soon(self._step)
+            if self._wakeups is None:
+                self._loop.call_soon(self._step)
+            else:
+                self._wakeups.call_soon(self._loop, self._step)
 
     async def wait_flushed(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
@@ -372,17 +307,14 @@ class FlushQueue:
             raise self._failure
         if self._store.acknowledged_end >= end:
             return
-        future: asyncio.Future[None] = self._loop.create_future()
-        heapq.heappush(self._waiters, (end, next(self._sequence), future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            self._gone += 1
-            if self._gone > len(self._waiters) // 2:
-                self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
-                heapq.heapify(self._waiters)
-                self._gone = 0
-            raise
+        await self._waiters.wait(end)
+
+    async def wait_flushed_here(self, end: int) -> None:
+        """Return when everything below `end` is durable here, committed or not."""
+        if self._failure is not None:
+            raise self._failure
+        if self._store.flushed_end < end:
+            await self._flush_waiters.wait(end)
 
     def on_readable(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back each time more can be read; return how to stop that."""
@@ -407,6 +339,11 @@ class FlushQueue:
             self._fail(failure)
             self._on_failed(failure)
             return
+        moved_to = (int(self._store.end), int(self._store.flushed_end))
+        if moved_to != self._moved_to:
+            self._moved_to = moved_to
+            self._flush_waiters.reached(self._store.flushed_end)
+            self.on_moved()
         self._announce()
         if self._store.log.fsync == "interval" and self._store.flushed_end < self._store.end:
             self._wake_later()
@@ -421,24 +358,28 @@ class FlushQueue:
         self._is_timer_set = False
         self.request_flush()
 
+    def committed(self) -> None:
+        """Wake the tasks whose messages are committed now: a majority of replicas has them."""
+        if self._failure is None:
+            self._announce()
+
+    def fail_waiting(self, error: WaterclockError) -> None:
+        """Let go of all tasks that wait now, with an error; the queue goes on."""
+        self._waiters.fail(error)
+        self._flush_waiters.fail(error)
+
     def _announce(self) -> None:
         end = self._store.acknowledged_end
         if end == self._announced:
             return
         self._announced = end
-        while self._waiters and self._waiters[0][0] <= end:
-            _, _, future = heapq.heappop(self._waiters)
-            if not future.done():
-                future.set_result(None)
+        self._waiters.reached(end)
         for listener in tuple(self._listeners):
             listener()
 
     def _fail(self, error: WaterclockError) -> None:
         self._failure = error
-        for _, _, future in self._waiters:
-            if not future.done():
-                future.set_exception(error)
-        self._waiters.clear()
+        self.fail_waiting(error)
 
     def close(self) -> None:
         """Flush and close the store. Tasks that still wait are woken, with an error if need be."""

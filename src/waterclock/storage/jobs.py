@@ -15,7 +15,7 @@ from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.sidecar import Coverage
 from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import StorageFull
-from waterclock.storage import memory
+from waterclock.storage.folders import memory
 from waterclock.storage.recovery_point import save_recovery_point
 from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 

@@ -3,13 +3,18 @@
 In order: take the lock; finish a truncation; look at every name; check each segment's header and
 place; load side-cars or read the segment; read the last segment behind its side-cars to its end;
 tell torn from rotten (`waterclock.log.recovery`); cut off what is torn; write once more what is not
-proven to be on disk.
+proven to be on disk; make that durable, each log for itself or many together (`open_unsettled`).
+In order: take the lock; finish a truncation or an installation; look at every name; check each
+segment's header and place; load side-cars or read the segment; read the last segment behind its
+side-cars to its end; tell torn from rotten (`waterclock.log.recovery`); cut off what is torn; write
+once more what is not proven to be on disk.
 
 That last step is for the crash after a failed fsync: the kernel may show pages it never wrote and
 will not write again ("fsyncgate"). Rewriting them makes them dirty, so that the fsync before the
 first acknowledgement means what it says.
 
-Nothing that is not understood is removed; only unfinished files of our own (`.tmp`) are.
+Nothing that is not understood is removed; only unfinished files of our own (`.tmp`, `.install`)
+are.
 """
 
 import logging
@@ -37,6 +42,9 @@ from waterclock.model.ids import Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.epoch_file import NAME as EPOCH_TABLE
 from waterclock.storage.folders.folder import TEMPORARY, File, Folder
+from waterclock.storage.fsyncs import Sync
+from waterclock.storage.installation.intent import COPIED, finish_installation
+from waterclock.storage.installation.intent import NAME as INSTALLATION
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 from waterclock.storage.recovery_point import load_recovery_point, save_recovery_point
@@ -47,10 +55,10 @@ from waterclock.storage.truncation import finish_truncation
 
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 _UNFINISHED = re.compile(
-    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION})"
-    rf"\{TEMPORARY}"
+    rf"\d{{20}}\.seg\{COPIED}|(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)"
+    rf"|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION}|{INSTALLATION})\{TEMPORARY}"
 )
-_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE, TRUNCATION})
+_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE, TRUNCATION, INSTALLATION})
 events = logging.getLogger(__name__)
 
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
@@ -75,19 +83,35 @@ def open_partition(
 
     The store may be faulty (`store.faults`): readable, but refusing appends.
     """
-    folder.lock()
-    try:
-        return _Opening(folder, log, dedup, now_ms, new_log_id).run()
-    except BaseException:
-        folder.close()
-        raise
+    opening = _Opening(folder, log, dedup, now_ms, new_log_id, settles=True)
+    return opening.run()
+
+
+def open_unsettled(
+    folder: Folder, *, log: LogConfig, dedup: DedupConfig, now_ms: int, new_log_id: bytes
+) -> tuple[PartitionStore, Sync]:
+    """Open a log as above; you must run the fsync, and it succeed, before anything else is done.
+
+    So the logs of a node can share one. The recovery point stays where it was until there is a
+    reason to move it: it only may lag behind.
+    """
+    opening = _Opening(folder, log, dedup, now_ms, new_log_id, settles=False)
+    store = opening.run()
+    return store, Sync(store.segments[-1].file, store.end, folder=folder)
 
 
 class _Opening:
     """The steps of one opening, sharing what they find."""
 
     def __init__(
-        self, folder: Folder, log: LogConfig, dedup: DedupConfig, now_ms: int, new_log_id: bytes
+        self,
+        folder: Folder,
+        log: LogConfig,
+        dedup: DedupConfig,
+        now_ms: int,
+        new_log_id: bytes,
+        *,
+        settles: bool,
     ) -> None:
         assert len(new_log_id) == 16
         self.folder = folder
@@ -95,10 +119,20 @@ class _Opening:
         self.dedup = dedup
         self.now_ms = now_ms
         self.new_log_id = new_log_id
+        self.settles = settles
         self.faults: list[Damage] = []
 
     def run(self) -> PartitionStore:
+        self.folder.lock()
+        try:
+            return self._run()
+        except BaseException:
+            self.folder.close()
+            raise
+
+    def _run(self) -> PartitionStore:
         finish_truncation(self.folder)
+        finish_installation(self.folder)
         bases = self._survey()
         if not bases:
             self._begin()
@@ -106,7 +140,8 @@ class _Opening:
         self._check_headers(bases)
         # A process that died between renaming a segment and syncing the folder leaves a name that
         # a power cut may still take, with all that would be acknowledged in it from now on.
-        self.folder.sync()
+        if self.settles:
+            self.folder.sync()
         opened = [self._open_sealed(*pair) for pair in pairwise(bases)]
         opened.append(self._open_last(bases[-1]))
         return self._assemble(opened)
@@ -242,6 +277,8 @@ class _Opening:
             return
         position = segment.position_of(proven)
         segment.file.write(position, [bytes(segment.view()[position:])])
+        if not self.settles:
+            return
         segment.file.sync()
         with suppress(StorageFull):
             save_recovery_point(self.folder, segment.end_offset)

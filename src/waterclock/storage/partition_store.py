@@ -19,7 +19,6 @@ The rules of writing:
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import numpy.ma  # np.unique and np.isin would import it in the middle of an append
@@ -60,9 +59,11 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.flush import FlushPlan, Sync
+from waterclock.storage.flush import FlushPlan
 from waterclock.storage.folders.folder import Bytes, Folder
+from waterclock.storage.fsyncs import Sync
 from waterclock.storage.jobs import SaveJob, Snapshot
+from waterclock.storage.lone_append import append_lone
 from waterclock.storage.reader import READ_BYTES_MAX, Reader
 from waterclock.storage.segment_file import SegmentFile, create_segment
 
@@ -113,6 +114,10 @@ class PartitionStore:
         self._checkpoint_position = segments[-1].end_position
         self._checkpoint: Snapshot | None = None
         self._is_closed = False
+        # What passes is raised before anything was written.
+        self._step = Guard(self.fail, passing=(StorageFull, BadInput))
+        self._io = Guard(self._note_failure)
+        """After what fails in here nothing may be written; a full disk is no failure."""
 
     def __repr__(self) -> str:
         state = "faulty" if self.faults else self._failure or "ok"
@@ -143,6 +148,11 @@ class PartitionStore:
         self._plan.commit(end)
 
     @property
+    def has_failed(self) -> bool:
+        """The disk did, and nothing can be written any more."""
+        return self._failure is not None
+
+    @property
     def flushed_end(self) -> Offset:
         """Everything below this is durable here; in a replicated log not yet committed."""
         return Offset(self._plan.flushed_end)
@@ -168,6 +178,8 @@ class PartitionStore:
         Messages whose id was published within the dedup window are not written again.
         """
         self.check_appendable()
+        if batch.count == 1 and batch.due_ms is None:
+            return append_lone(self, batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
         fps, repeats = None, None
         if self.ids is not None:
             oldest_ms = max(now_ms, self.log_time_ms) - self.dedup.window_ms
@@ -195,19 +207,12 @@ class PartitionStore:
             scheduled = self._schedule(parts[-1])
         return appended_of(repeats, written, self.end, scheduled)
 
-    @contextmanager
-    def in_step(self) -> Iterator[None]:
+    def in_step(self) -> "Guard":
         """Write and note what was written, both or neither: cut short between, the store stops.
 
         Otherwise the log would hold, and acknowledge, what its own indexes do not know.
         """
-        try:
-            yield
-        except (StorageFull, BadInput):
-            raise  # before anything was written
-        except BaseException as error:
-            self.fail(error)
-            raise
+        return self._step
 
     def _schedule(self, part: Part) -> tuple[Int64s, Int64s] | None:
         """Note the messages just written, the last of the log, if they are for later."""
@@ -302,7 +307,7 @@ class PartitionStore:
             self._take_checkpoint()
             self._save_checkpoint()
         segment = self.segments[-1]
-        with self._stopping_on_failure():
+        with self._io:
             segment.append(
                 parts, preallocate_bytes=min(self.log.preallocate_bytes, self.log.segment_bytes)
             )
@@ -323,7 +328,7 @@ class PartitionStore:
         created_ms = Millis(max(now_ms, self.log_time_ms))
         header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, created_ms)
         index = SparseIndex(self.log.index_every_bytes)
-        with self._stopping_on_failure():
+        with self._io:
             self._await_fsync()
             sealed.seal()
             self._plan.advance(sealed.end_offset)
@@ -401,7 +406,7 @@ class PartitionStore:
         self._sync()
 
     def _sync(self) -> None:
-        with self._stopping_on_failure():
+        with self._io:
             self._await_fsync()
             self.segments[-1].file.sync()
         self._plan.advance(self._plan.appended_end)
@@ -411,17 +416,11 @@ class PartitionStore:
         if self._in_flight is not None:
             self._in_flight.run()
 
-    @contextmanager
-    def _stopping_on_failure(self) -> Iterator[None]:
-        """Run something after whose failure nothing may be written; a full disk is no failure."""
-        try:
-            yield
-        except StorageFull as error:
+    def _note_failure(self, error: BaseException) -> None:
+        if isinstance(error, StorageFull):
             self.on_full(error)
-            raise
-        except (StorageFailed, Closed) as error:
+        elif isinstance(error, StorageFailed | Closed):
             self._failure = str(error)
-            raise
 
     def _take_checkpoint(self) -> None:
         segment = self.segments[-1]
@@ -484,3 +483,18 @@ class PartitionStore:
             for segment in self.segments:
                 segment.file.close()
             self.folder.close()
+
+
+class Guard:
+    """A `with` that tells of what is raised in it; made once, as each write goes through two."""
+
+    def __init__(
+        self, tell: Callable[[BaseException], None], *, passing: tuple[type[Exception], ...] = ()
+    ) -> None:
+        self._tell, self._passing = tell, passing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, self._passing):
+            self._tell(error)

@@ -115,7 +115,7 @@ class Pass:
         self.tombstones_from_ms = now_ms - wanted.tombstone_grace_ms
         # What by_key keeps is not told by scheduled messages and ids.
         self.thinned: Thinned = Thinned() if thinned is None or wanted.by_key else thinned
-        self._store = store
+        self.store = store
         self._bases = [segment.base_offset for segment in store.segments[:-1]]
         self._deltas = [*store.deltas.values()]
         self._active_delta = store.active_delta.frozen()
@@ -127,7 +127,7 @@ class Pass:
 
         If one fails, the pass ends: what is dropped from later segments counts on it.
         """
-        store, wanted = self._store, self.wanted
+        store, wanted = self.store, self.wanted
         if store.flushed_end < self.end:
             store.sync()
         if store.acknowledged_end < self.end:

@@ -168,7 +168,7 @@ def _finished(h: npt.NDArray[np.uint64]) -> Fingerprints:
 
 def _table_size(size: int) -> int:
     """Give a power of two above the number of lanes: few tables serve ids of every length."""
-    return max(64, 1 << ((size + 7) >> 3).bit_length())
+    return max(4, 1 << ((size + 7) >> 3).bit_length())
 
 
 @lru_cache(maxsize=8192)

@@ -46,7 +46,8 @@ from waterclock.log.id_index.untracked import UntrackedIds
 
 __all__ = ["Candidates", "IdIndex", "first_occurrence"]
 
-_FILTER_IDS_MIN: Final = 65_536
+_FILTER_IDS_MIN: Final = 4_096
+"""A node may have a thousand partitions with a few ids each, and each has such a filter: 8 KiB."""
 _FILTER_GROWTH: Final = 2
 _FILTER_SHRINK: Final = 8
 
@@ -248,17 +249,20 @@ class IdIndex:
         """Record the ids just written at these offsets: for dedup, or if not `is_tracked` aside."""
         assert self._active is not None, "no segment is open"
         if len(fps) == 1:
-            fp, offset = int(fps[0]), int(offsets[0])
-            if is_tracked:
-                self.insert_one(fp, offset)
-            else:
-                self.untracked.insert_one(self._active_base, fp, offset - self._active_base)
+            self.remember_one(int(fps[0]), int(offsets[0]), is_tracked=is_tracked)
             return
         places = offsets.start if isinstance(offsets, range) else offsets
         if is_tracked:
             self.insert(fps, places)
         else:
             self.untracked.insert(self._active_base, fps, self._relative(places, len(fps)))
+
+    def remember_one(self, fp: int, offset: int, *, is_tracked: bool) -> None:
+        """Record the id just written at this offset; the scalar twin."""
+        if is_tracked:
+            self.insert_one(fp, offset)
+        else:
+            self.untracked.insert_one(self._active_base, fp, offset - self._active_base)
 
     def insert(self, fps: Fingerprints, offsets: int | npt.NDArray[np.int64]) -> None:
         """Record the ids at these offsets, or at consecutive ones from the first offset given."""

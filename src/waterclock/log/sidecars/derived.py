@@ -5,16 +5,25 @@ Used where a segment is read as a whole: when a side-car is missing, after a cra
 The live append path keeps the same things up to date from batches it has at hand.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from waterclock.log.arrays import as_numpy
 from waterclock.log.frame import CARRIES_IDS, FLAG_EXPIRED, Frame, FrameType
 from waterclock.log.id_index.fingerprint import fingerprints
 from waterclock.log.id_index.runs import OFFSET_BITS, IdEntries, IdPieces
-from waterclock.log.schema import decode, due_times, row_offsets
+from waterclock.log.lone_rows import lone_id
+from waterclock.log.schema import binaries, decode, due_times, row_offsets
 from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.endings import Ending
 from waterclock.log.sidecars.sparse_index import SparseIndex
+
+Int64s = npt.NDArray[np.int64]
+TOGETHER_ROWS = 8_192
+"""Ids are fingerprinted so many at once: most frames may have one, and each call its price."""
 
 
 class Derived:
@@ -27,6 +36,9 @@ class Derived:
         self.due = DueDelta(base_offset)
         self._seed = seed
         self._ids = IdPieces([], [])
+        self._waiting_rows = 0
+        self._tracked = _Waiting([], [], [], [])
+        self._untracked = _Waiting([], [], [], [])
 
     def resume(self, index: SparseIndex, due: NetDelta, entries: IdEntries | None) -> None:
         """Go on from what side-cars knew."""
@@ -41,16 +53,54 @@ class Derived:
         self.index.add(header, position)
         kind = header.type
         if kind in CARRIES_IDS and self._seed is not None:
-            batch = decode(header, frame.body)
-            fps = fingerprints(batch.column("message_id"), self._seed)
-            relative = row_offsets(header, batch) - self.base_offset
-            entries = np.sort(fps << np.uint64(OFFSET_BITS) | relative.astype(np.uint64))
-            (self._ids.tracked if header.is_tracked else self._ids.untracked).append(entries)
+            self._note_ids(frame)
         note_timers(self.due, frame)
 
+    def _note_ids(self, frame: Frame) -> None:
+        header = frame.header
+        waiting = self._tracked if header.is_tracked else self._untracked
+        is_lone = header.type is FrameType.DATA and header.span == header.rows == 1
+        lone = lone_id(frame.body) if is_lone else None
+        if lone is not None:
+            waiting.lone_ids.append(lone)
+            waiting.lone_offsets.append(header.base_offset)
+        else:
+            batch = decode(header, frame.body)
+            waiting.ids.append(batch.column("message_id"))
+            waiting.offsets.append(row_offsets(header, batch))
+        self._waiting_rows += header.rows
+        if self._waiting_rows >= TOGETHER_ROWS:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Make entries of the ids that wait; what they lie in is let go."""
+        self._waiting_rows = 0
+        pairs = ((self._tracked, self._ids.tracked), (self._untracked, self._ids.untracked))
+        for waiting, entries in pairs:
+            if waiting.lone_ids:
+                waiting.ids.append(binaries(waiting.lone_ids))
+                waiting.offsets.append(np.array(waiting.lone_offsets, np.int64))
+            if waiting.ids:
+                assert self._seed is not None
+                fps = fingerprints(pa.concat_arrays(waiting.ids), self._seed)
+                relative = (np.concatenate(waiting.offsets) - self.base_offset).astype(np.uint64)
+                entries.append(np.sort(fps << np.uint64(OFFSET_BITS) | relative))
+                for pieces in waiting:
+                    pieces.clear()
+
     def entries(self) -> IdEntries:
-        """Return the id entries, sorted."""
+        """Return the id entries, sorted. You must call this before what was added is cut off."""
+        self._take_in()
         return self._ids.merged()
+
+
+class _Waiting(NamedTuple):
+    """Ids of frames, and their offsets, of which no entries were made yet."""
+
+    ids: list[pa.BinaryArray]
+    offsets: list[Int64s]
+    lone_ids: list[bytes]
+    lone_offsets: list[int]
 
 
 def note_timers(due: DueDelta, frame: Frame) -> None:

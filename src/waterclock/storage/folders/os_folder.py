@@ -14,7 +14,6 @@ per file may change its size: sizes are tracked, not asked for.
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import stat
 import sys
@@ -32,9 +31,10 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.storage.folders.folder import Bytes
+from waterclock.storage.folders.mapped_file import MappedFile
 
 LOCK_NAME = "LOCK"
-"""The entry `lock` holds and writes its process id to; listed by `names`, refused by the rest."""
+"""The entry `lock` writes its process id to; listed by `names`, refused by the rest."""
 
 LOCK_BYTES = 32
 """How long that is, whatever the number."""
@@ -44,6 +44,7 @@ PARTS_MAX = os.sysconf("SC_IOV_MAX")
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Shortages that pass: of space, of descriptors, of memory."""
+NO_FOLDER_LOCK = frozenset({errno.EBADF, errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR})
 NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -116,6 +117,8 @@ class OsFile:
         self._descriptor = Descriptor(number, str(path))
         found = os.fstat(number)
         self._size = found.st_size
+        self.device = found.st_dev
+        """The number of the file system it lies on."""
         self._has_links = found.st_nlink > 0  # not all file systems tell
         self._map = memoryview(b"")
 
@@ -163,8 +166,10 @@ class OsFile:
         assert 0 <= start <= end <= self._size, f"view [{start}, {end}) of {self!r}"
         if end > len(self._map):
             try:
-                self._map = memoryview(mmap.mmap(number, self._size, access=mmap.ACCESS_READ))
-            except (OSError, ValueError) as error:  # ValueError: cut short behind our back
+                if os.fstat(number).st_size < self._size:  # to read there would end the process
+                    raise StorageFailed(f"map {self._path}: it was cut short behind our back")
+                self._map = MappedFile(number, self._size).view()
+            except OSError as error:
                 raise StorageFailed(f"map {self._path}: {error}") from error
         return self._map[start:end]
 
@@ -191,14 +196,16 @@ class OsFile:
             raise self._error("truncate", error) from error
         self._size = size
 
-    def sync(self) -> None:
+    def sync(self, *, is_covered: bool = False) -> None:
         """Make all written so far durable; never reported full, for nothing can be retried.
 
-        What was deleted meanwhile is not durable: nobody will find it.
+        What was deleted meanwhile is not durable: nobody will find it. `is_covered`: all else is
+        known, as the whole file system was synced.
         """
         with self._descriptor as number:
             try:
-                sync_descriptor(number)
+                if not is_covered:
+                    sync_descriptor(number)
                 is_deleted = self._has_links and os.fstat(number).st_nlink == 0
             except OSError as error:
                 raise self._error("sync", error) from error
@@ -221,7 +228,9 @@ class OsFolder:
         """`is_durable`: its name was made durable before, or need not be; that takes an fsync."""
         self.path = Path(os.path.abspath(path))
         self._files: list[OsFile] = []
+        self._is_locked = False
         self._lock: int | None = None
+        """The descriptor of `LOCK`, where the lock is on that."""
         try:
             if is_durable:
                 make_folders(self.path)
@@ -235,16 +244,16 @@ class OsFolder:
         self._descriptor = Descriptor(number, str(self.path))
 
     def __repr__(self) -> str:
-        return f"<OsFolder {self.path}{' locked' if self._lock is not None else ''}>"
+        return f"<OsFolder {self.path}{' locked' if self._is_locked else ''}>"
 
     def lock(self) -> None:
         """Take the folder until `close` or the end of the process; again is harmless."""
         self._descriptor.number()
-        if self._lock is not None:
+        if self._is_locked:
             return
         number = self._open(LOCK_NAME, os.O_CREAT)
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_on_folder = self._take(number)
         except BlockingIOError as error:
             owner = os.pread(number, LOCK_BYTES, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(number)
@@ -254,13 +263,29 @@ class OsFolder:
         except OSError as error:
             os.close(number)
             raise _translated("lock", self.path, error) from error
-        self._lock = number
+        self._is_locked = True
         # The id is for people; a full disk must not keep a node from starting to read.
         with contextlib.suppress(OSError):
             os.pwrite(number, f"{os.getpid()}\n".ljust(LOCK_BYTES).encode(), 0)
             # To change a length takes milliseconds, for each partition of a node: seldom, then.
             if os.fstat(number).st_size != LOCK_BYTES:
                 os.ftruncate(number, LOCK_BYTES)
+        if is_on_folder:
+            os.close(number)
+        else:
+            self._lock = number
+
+    def _take(self, number: int) -> bool:
+        """Lock the folder itself: that takes no descriptor more. Return False if it was `LOCK`."""
+        # Earlier releases lock this alone, and so do we where a folder cannot be locked (NFS).
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._descriptor.number(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_FOLDER_LOCK:
+                raise
+            return False
+        return True
 
     def names(self) -> list[str]:
         try:
@@ -304,12 +329,15 @@ class OsFolder:
         for file in self._files:
             file.close()
         self._files.clear()
-        self._descriptor.close()
-        if self._lock is not None:
+        if self._is_locked:
+            self._is_locked = False
             # Not left to the close: a forked child may hold a copy of the descriptor.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            held = self._descriptor.number() if self._lock is None else self._lock
+            fcntl.flock(held, fcntl.LOCK_UN)
+        if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self._descriptor.close()
 
     def _opened(self, name: str, number: int) -> OsFile:
         self._files = [file for file in self._files if not file.is_closed]

@@ -53,9 +53,12 @@ class ReadOnlyFolder:
         """Keep writers out until `close`, or raise FolderInUse; again is harmless."""
         if self._lock is not None or LOCK_NAME not in self.names():
             return
+        assert self._number is not None, "closed"
         number = self._open(LOCK_NAME)
         try:
+            # Writers lock the folder itself; earlier releases, and those on NFS, this file.
             fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._number, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
             owner = os.pread(number, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(number)

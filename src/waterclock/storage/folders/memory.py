@@ -6,26 +6,23 @@ cost of a minor fault. What numpy frees stays in the allocator's hands between w
 use: `trim` returns whole pages of it. Both only change what the process is seen to use.
 """
 
-import contextlib
 import ctypes
-import mmap
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.storage.folders.mapped_file import MappedFile
+
 
 def release_pages(array: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> None:
     """Give up the pages of the whole file an array is mapped from, if it is mapped from one."""
     holder: object = array
-    while isinstance(holder, np.ndarray):
-        holder = holder.base
-    mapped = holder.obj if isinstance(holder, memoryview) else None
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        # Not every file system takes advice, and nobody needs to.
-        with contextlib.suppress(OSError):
-            mapped.madvise(mmap.MADV_DONTNEED)
+    while isinstance(holder, np.ndarray | memoryview):
+        holder = holder.base if isinstance(holder, np.ndarray) else holder.obj
+    if isinstance(holder, MappedFile):
+        holder.release_pages()
 
 
 def trim() -> None:

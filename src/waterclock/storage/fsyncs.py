@@ -1,0 +1,381 @@
+"""Fsyncs on threads: one after the other, or those of many partitions together.
+
+Each store has one fsync in flight at most, but a node has as many stores as it has partitions. A
+disk takes as long for an fsync of a few bytes as for one of a few megabytes, so where many wait,
+the whole file system is synced once for all of them (see `folders/file_system.py` for what that
+means, and docs/decisions for what else was tried). A store that is alone in its haste notices
+nothing of this: fewer than `TOGETHER_MIN` are run one by one, side by side.
+
+Syncing a file system waits for whatever anybody wrote to it. So it is given up for a while when it
+took longer than the fsyncs would have, and for good when it failed: then each file is asked itself.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+from waterclock.model.errors import Closed, StorageFailed
+from waterclock.storage.folders.folder import File, Folder
+
+TOGETHER_MIN = 8
+"""Measured: one sync of the file system costs as much as two or three fsyncs, and the more it
+covers the less it costs for each."""
+SLOWER = 4
+"""So many times as long as its fsyncs, and a sync of the file system waits for others' work ..."""
+SLOW_S_MIN = 0.05
+"""... if it takes this long at all ..."""
+SLOW_BREAK_S_MIN, SLOW_BREAK_S = 0.1, 10.0
+"""... and is not tried again for a while: twice as long each time, as one that is slow may have
+been the first in a long time, with much to write."""
+
+
+class FileSystem(Protocol):
+    """What several files lie on."""
+
+    def sync(self, files: Sequence[File]) -> list[StorageFailed | None]:
+        """Make all that was written to these files durable; say of each what went wrong.
+
+        Raises StorageFailed if that is not known: then sync each of them, and call this no more.
+        """
+        ...
+
+    def covers(self, file: File) -> bool:
+        """Tell whether a sync of it is one of this file, and of the names in its folder."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Sync:
+    """One fsync: begun and finished by the owner, run by anyone, once.
+
+    The kernel tells of a failed write-back once and then forgets it. So a writer that must know
+    that the disk is sound hears the fsync in flight first, instead of asking the disk again.
+    """
+
+    def __init__(self, file: File, end: int, *, folder: Folder | None = None) -> None:
+        """With `folder`, the names in it are made durable, too."""
+        self.file = file
+        self.end = end
+        self._folder = folder
+        # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
+        self._lock = threading.RLock()
+        self._is_over = False
+        self._error: StorageFailed | None = None
+
+    def __repr__(self) -> str:
+        return f"<Sync of {self.file.name} up to {self.end}>"
+
+    def run(self) -> None:
+        """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
+        with self._lock:
+            if not self._is_over:
+                self._sync()
+                self._is_over = True
+        if self._error is not None:
+            raise StorageFailed(str(self._error)) from self._error
+
+    def _sync(self) -> None:
+        try:
+            # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
+            with suppress(Closed):
+                self.file.sync()
+            self._sync_folder()
+        except StorageFailed as error:
+            self._error = error
+
+    def _sync_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.sync()
+
+    @staticmethod
+    def run_together(syncs: Sequence["Sync"], file_system: FileSystem) -> None:
+        """Run several at once. Raises what the file system raises; then all are still to be run."""
+        with ExitStack() as held:
+            # Whoever runs one of them meanwhile waits here, as for its own fsync.
+            for sync in syncs:
+                held.enter_context(sync._lock)
+            fresh = [sync for sync in syncs if not sync._is_over]
+            errors = file_system.sync([sync.file for sync in fresh])
+            for sync, error in zip(fresh, errors, strict=True):
+                if not sync._is_over:
+                    sync._end_together(error, file_system)
+
+    def _end_together(self, error: StorageFailed | None, file_system: FileSystem) -> None:
+        self._is_over, self._error = True, error
+        if self._folder is not None and error is None and not file_system.covers(self.file):
+            try:
+                self._sync_folder()
+            except StorageFailed as failure:
+                self._error = failure
+
+
+class Work(Protocol):
+    """Something to be run on a thread of its own."""
+
+    def run(self) -> None: ...
+
+
+class Ended(NamedTuple):
+    """Work that was run."""
+
+    work: Work
+    error: Exception | None
+    seconds: float
+
+
+class Threads:
+    """Threads that run what they are handed, `count` at once; started when first needed."""
+
+    def __init__(self, name: str, count: int = 1) -> None:
+        self._name = name
+        self._count = count
+        self._todo: SimpleQueue[tuple[Work, Callable[[Ended], None]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
+        """Run it, then call `on_end`, both on one of the threads."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting > len(self._threads) and len(self._threads) < self._count:
+                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._todo.put((work, on_end))
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end."""
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _loop(self) -> None:
+        while (task := self._todo.get()) is not None:
+            work, on_end = task
+            error: Exception | None = None
+            begun = time.perf_counter()
+            try:
+                work.run()
+            # Any error: an owner would wait for ever for a thread that has died.
+            except Exception as failure:
+                error = failure
+            with self._lock:
+                self._waiting -= 1
+            on_end(Ended(work, error, time.perf_counter() - begun))
+            del task, work, on_end  # what was saved may be large, and the next wait long
+
+
+class FsyncThreads:
+    """Threads that run fsyncs, `count` at once; started when first needed."""
+
+    def __init__(
+        self,
+        count: int,
+        file_system: FileSystem | None = None,
+        *,
+        now_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._count = count
+        self._file_system = file_system
+        self._now_s = now_s
+        self._todo: deque[_Task] = deque()
+        self._held: list[_Task] | None = None
+        """What is kept back to be handed over as one; belongs to the thread that submits."""
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        self._idle = 0
+        self._is_waking = False
+        self._is_stopping = False
+        self._is_together = False
+        """The file system is being synced: only one at a time hears of its errors."""
+        self._alone_s = 0.0
+        """What an fsync takes, by the last ones."""
+        self._apart_until_s = 0.0
+        self._break_s = SLOW_BREAK_S_MIN
+
+    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
+        """Run it, by itself or with others, then call `on_end`, both on one of the threads."""
+        assert isinstance(work, Sync)
+        task = _Task(work, on_end)
+        if self._held is not None:
+            self._held.append(task)
+        else:
+            self._hand_over([task])
+
+    def hold(self) -> None:
+        """Keep back what is submitted until `let_go`: a thread that is woken by the first of many
+        would take that one alone, and fight with its owner over the others."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Hand over what was kept back. You must call it before you wait for any of it."""
+        held, self._held = self._held, None
+        if held:
+            self._hand_over(held)
+
+    def _hand_over(self, tasks: "list[_Task]") -> None:
+        with self._changed:
+            self._todo.extend(tasks)
+            if self._idle:
+                self._wake()
+            for _ in tasks[self._idle :]:
+                if len(self._threads) < self._count:
+                    self._start_thread()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._loop, name="waterclock-fsync", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _wake(self) -> None:
+        """Wake one thread for all that is submitted until it runs: each waking costs the owner."""
+        if not self._is_waking:
+            self._is_waking = True
+            self._changed.notify()
+
+    def _loop(self) -> None:
+        while tasks := self._take():
+            begun = self._now_s()
+            errors = self.run([task.sync for task in tasks])
+            seconds = self._now_s() - begun
+            self._learn(len(tasks), seconds)
+            for task, error in zip(tasks, errors, strict=True):
+                task.on_end(Ended(task.sync, error, seconds))
+            del tasks, task
+
+    def _take(self) -> "list[_Task]":
+        """Wait for something to do; return nothing at the end."""
+        with self._changed:
+            while True:
+                self._is_waking = False
+                tasks = self._next()
+                if tasks:
+                    if self._todo and self._idle:
+                        self._wake()
+                    return tasks
+                if self._is_stopping and not self._todo:
+                    self._changed.notify_all()  # others may have stayed for what there was
+                    return []
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+
+    def _next(self) -> "list[_Task]":
+        """Return one task, or all of them; or none, if it is better to wait."""
+        is_many = len(self._todo) >= TOGETHER_MIN and self._file_system is not None
+        if not self._todo or not is_many or self._now_s() < self._apart_until_s:
+            return [self._todo.popleft()] if self._todo else []
+        if self._is_together:
+            return []  # they share the next one
+        self._is_together = True
+        tasks = list(self._todo)
+        self._todo.clear()
+        return tasks
+
+    def run(self, syncs: list[Sync]) -> list[Exception | None]:
+        """Run one, or several together, here and now; say of each what went wrong."""
+        if len(syncs) > 1 and self._file_system is not None:
+            self._run_together(syncs, self._file_system)
+        return [_error_of(sync) for sync in syncs]
+
+    def _run_together(self, syncs: list[Sync], file_system: FileSystem) -> None:
+        try:
+            Sync.run_together(syncs, file_system)
+        except StorageFailed:
+            # It tells of an error once, whosever that is: the next sync would know of nothing.
+            self._file_system = None
+        finally:
+            with self._changed:
+                self._is_together = False
+                if self._todo and self._idle:
+                    self._wake()
+
+    def _learn(self, count: int, seconds: float) -> None:
+        """Note how long it took."""
+        if count == 1:
+            self._alone_s += (seconds - self._alone_s) / 8
+        elif seconds > max(SLOW_S_MIN, SLOWER * count * self._alone_s):
+            self._apart_until_s = self._now_s() + self._break_s
+            self._break_s = min(2 * self._break_s, SLOW_BREAK_S)
+        else:
+            self._break_s = SLOW_BREAK_S_MIN
+
+
+class _Task(NamedTuple):
+    sync: Sync
+    on_end: Callable[[Ended], None]
+
+
+def _error_of(sync: Sync) -> Exception | None:
+    """Run it, if that has not been done, and return what went wrong."""
+    try:
+        sync.run()
+    # Any error: an owner would wait for ever for a thread that has died.
+    except Exception as error:
+        return error
+    return None
+
+
+class Wakeups:
+    """Has a loop call back, for itself or for threads: once for all that wished it meanwhile.
+
+    All fsyncs that these callbacks submit are handed over as one.
+    """
+
+    def __init__(self, fsyncs: FsyncThreads) -> None:
+        self._fsyncs = fsyncs
+        self._due: deque[Callable[[], object]] = deque()
+        self._is_set = False
+
+    def call(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        """Call back in the loop, soon; from any thread, and for the same loop each time."""
+        self._due.append(callback)
+        if not self._is_set:
+            self._set(loop.call_soon_threadsafe, loop)
+
+    def call_soon(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        """Call back in the loop, soon; called there."""
+        self._due.append(callback)
+        if not self._is_set:
+            self._set(loop.call_soon, loop)
+
+    def _set(self, call: Callable[..., object], loop: asyncio.AbstractEventLoop) -> None:
+        self._is_set = True
+        try:
+            call(self._run, loop)
+        except RuntimeError:
+            self._is_set = False  # the loop was closed
+            raise
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_set = False  # before the first: what comes from now on is not forgotten
+        self._fsyncs.hold()
+        try:
+            # No more than there are now: what these wish is for the next turn.
+            for _ in range(len(self._due)):
+                self._due.popleft()()
+        finally:
+            self._fsyncs.let_go()
+            if self._due and not self._is_set:
+                self._set(
+                    loop.call_soon, loop
+                )  # one has raised: the others are called all the same

@@ -1,0 +1,50 @@
+"""Tasks that wait until a log has come to some offset, woken in order."""
+
+import asyncio
+import heapq
+from itertools import count
+
+
+class Waiters:
+    """Those that wait for one thing: that more is durable, committed, or on all replicas."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sequence = count()
+        self._gone = 0
+        """Waiters that were cancelled; they are cleared away once they are most of them."""
+
+    def __repr__(self) -> str:
+        return f"<Waiters {len(self._heap)}>"
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    async def wait(self, end: int) -> None:
+        """Return when `reached` was told of this end; raise what `fail` was given before that."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self._heap, (end, next(self._sequence), future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._gone += 1
+            if self._gone > len(self._heap) // 2:
+                self._heap = [waiter for waiter in self._heap if not waiter[2].done()]
+                heapq.heapify(self._heap)
+                self._gone = 0
+            raise
+
+    def reached(self, end: int) -> None:
+        """Wake those that wait for no more than this."""
+        while self._heap and self._heap[0][0] <= end:
+            _, _, future = heapq.heappop(self._heap)
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Let go of all, with an error."""
+        for _, _, future in self._heap:
+            if not future.done():
+                future.set_exception(error)
+        self._heap.clear()
