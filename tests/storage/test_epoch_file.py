@@ -4,7 +4,7 @@ from random import Random
 
 from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import disk_of, files_of, flipped
-from waterclock.log.lineage import EpochStart
+from waterclock.cluster.replication.lineage import EpochStart
 from waterclock.model.ids import Epoch, Offset
 from waterclock.storage.epoch_file import NAME, load_epochs, save_epochs
 

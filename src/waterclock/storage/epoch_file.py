@@ -9,7 +9,7 @@ import struct
 
 from crc32c import crc32c
 
-from waterclock.log.lineage import EpochStart
+from waterclock.cluster.replication.lineage import EpochStart
 from waterclock.model.ids import Epoch, Offset
 from waterclock.storage.folders.folder import Folder, write_whole
 

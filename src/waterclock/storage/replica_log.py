@@ -5,17 +5,20 @@ that a replica can lead at any moment. Beside the log stands the table of its le
 which it is compared with others'.
 """
 
+from waterclock.cluster.replication.lineage import EpochEnd, EpochStart, Lineage
 from waterclock.log.foreign_frames import LogEnd, read_foreign, with_flushed_end
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType, encode_header
-from waterclock.log.lineage import EpochStart, Lineage
 from waterclock.log.schema import decode, row_offsets
 from waterclock.log.sidecars.derived import note_timers
 from waterclock.model.errors import BadInput, Closed, OffsetOutOfRange, PartitionFaulty
 from waterclock.model.ids import Epoch, Offset
 from waterclock.storage.epoch_file import load_epochs, save_epochs
 from waterclock.storage.folders.folder import Bytes
+from waterclock.storage.installation.intent import Intent
+from waterclock.storage.installation.intent import save_intent as save_installation
+from waterclock.storage.installation.log_copy import LogCopy
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.truncation import save_intent
+from waterclock.storage.truncation import CUT_GENERATION, save_intent
 
 
 class ReplicaLog:
@@ -37,7 +40,11 @@ class ReplicaLog:
         """Return the epochs that the log has, given the table that was found beside it."""
         store = self.store
         lineage = Lineage.of(found or (), store.end)
-        if lineage.last.epoch == store.epoch:
+        is_bare = store.start == store.end > 0
+        if is_bare and found is not None:
+            # It was installed without a frame: its leader's retention had taken all of them.
+            store.epoch = lineage.last.epoch
+        if lineage.last.epoch == store.epoch and not (is_bare and found is None):
             return lineage.starts
         if store.start or any(segment.header.generation for segment in store.segments):
             raise PartitionFaulty(
@@ -53,6 +60,35 @@ class ReplicaLog:
 
     def __repr__(self) -> str:
         return f"<ReplicaLog epoch {self.store.epoch}, {self.store!r}>"
+
+    @property
+    def end(self) -> Offset:
+        """One past the last offset written."""
+        return self.store.end
+
+    @property
+    def flushed_end(self) -> Offset:
+        """Everything below this is durable here."""
+        return self.store.flushed_end
+
+    @property
+    def flushed_last(self) -> EpochEnd:
+        """The epoch of the last frame that is flushed, and `flushed_end`."""
+        return Lineage.of(self._starts, self.store.flushed_end).last
+
+    @property
+    def stream_start(self) -> Offset:
+        """From here on frames are as their leader wrote them: what lies below was rewritten."""
+        for segment in reversed(self.store.segments):
+            # One that was cut has the frames that it had; see `truncation`.
+            if segment.header.generation % CUT_GENERATION:
+                return segment.end_offset
+        return self.store.start
+
+    @property
+    def is_faulty(self) -> bool:
+        """Something is damaged, or the disk failed: it neither votes nor leads."""
+        return bool(self.store.faults) or self.store.has_failed
 
     @property
     def lineage(self) -> Lineage:
@@ -152,6 +188,27 @@ class ReplicaLog:
             save_intent(store.folder, end)
         self._is_cut = True
 
+    # Segments as they are
+
+    def copy(self) -> LogCopy:
+        """Return what a replica needs that lacks frames which cannot be streamed any more."""
+        end = self.stream_start
+        below = [segment for segment in self.store.segments if segment.end_offset <= end]
+        segments = [(each.base_offset, each.view()) for each in below if not each.is_empty]
+        return LogCopy(end, Lineage.of(self._starts, end).starts, tuple(segments))
+
+    def install(self, intent: Intent) -> None:
+        """Give this log up for a copy that lies beside it, as its `CopyWriter` has finished it.
+
+        You must close the store then, write nothing more to it, and open the log again: that
+        replaces it.
+        """
+        self._check_uncut()
+        if not self.is_faulty and intent.end < self.store.end:
+            raise BadInput(f"the copy ends at {intent.end}, before {self.store.end}")
+        save_installation(self.store.folder, intent)
+        self._is_cut = True
+
     def _check_uncut(self) -> None:
         if self._is_cut:
-            raise Closed("the log is being truncated: open it again")
+            raise Closed("the log is being cut or replaced: open it again")

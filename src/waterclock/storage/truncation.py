@@ -14,8 +14,8 @@ file in their memory maps, where a shrunken file is a bus error.
 import logging
 import re
 
+from waterclock.cluster.replication.lineage import Lineage
 from waterclock.log.frame import Frame, read_frame
-from waterclock.log.lineage import Lineage
 from waterclock.log.segment import (
     HEADER_BYTES,
     SUFFIX,
@@ -37,6 +37,8 @@ from waterclock.storage.recovery_point import (
 )
 
 NAME = "truncation"
+CUT_GENERATION = 1 << 16
+"""What a cut adds to a segment's generation. A rewrite, after which its frames differ, adds 1."""
 _MAGIC = b"\xf3WCTR\r\n\x01"
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 events = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ def _cut(folder: Folder, name: str, end: Offset) -> None:
     kept = file.view(
         HEADER_BYTES, _position_of(file, log_tag(header.log_id), end, header.base_offset)
     )
-    header = header._replace(generation=header.generation + 1)
+    header = header._replace(generation=header.generation + CUT_GENERATION)
     write_whole(folder, name, [encode_segment_header(header), kept])
     file.close()
 
