@@ -107,6 +107,29 @@ def test_a_list_in_the_environment_is_parted_by_commas(written):
     assert config.cluster.bootstrap_nodes == ("a:1", "b:2")
 
 
+def test_members_of_etcd_are_addresses_or_urls():
+    config = load(environ={"WATERCLOCK_CLUSTER__ETCD": "a:2379,http://b:2379/"})
+
+    assert config.cluster.etcd == ("a:2379", "http://b:2379")
+    assert config.cluster.is_clustered
+    assert config.cluster.is_replicated
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ("etcd: [ftp://a:2379]", "cluster.etcd"),
+        ("etcd: [a]", "cluster.etcd"),
+        ("etcd: [https://a:2379]", "cluster.etcd_ca"),
+        ("etcd: [https://a:2379, b:2379], etcd_ca: ca.pem", "cluster.etcd"),
+        ("etcd_certificate: node.pem", "cluster.etcd_key"),
+        ("etcd_user: waterclock", "cluster.etcd_password_file"),
+    ],
+)
+def test_settings_of_etcd_that_do_not_go_together_are_refused(settings, field):
+    assert refusal(f"cluster: {{{settings}}}")[0] == field
+
+
 def test_an_empty_list_in_the_environment_empties_the_one_in_the_file():
     config = load(SEED_FILE, environ={"WATERCLOCK_CLUSTER__BOOTSTRAP_NODES": ""})
 

@@ -31,16 +31,11 @@ CARRIERS: dict[type, Any] = {
     views.WriteBegun: write_registry_pb2.BeginWriteResponse,
     views.WriterInfo: write_registry_pb2.Writer,
     views.RequestLimits: admin_pb2.NodeInfo.Limits,
+    views.NodeAddress: admin_pb2.NodeAddress,
     views.NodeInfo: admin_pb2.NodeInfo,
 }
 
-OVER_HTTP_ONLY = {
-    views.StreamInfo,
-    views.MemberView,
-    views.EventView,
-    views.RingShare,
-    views.RingView,
-}
+OVER_HTTP_ONLY = {views.StreamInfo}
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {

@@ -19,6 +19,8 @@
     │   │   └── QuotaExceeded    the principal is at its own rate: wait as long as it says
     │   ├── Stopping             the node is going down: try elsewhere, or later
     │   ├── Unreachable          no node answers at the address
+    │   ├── NotLeader            another node leads it now, or none does yet: ask there, or again
+    │   ├── Fenced               the leader lost its place meanwhile: ask again with the same ids
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
     │   └── MatchTimeout           the other side of a stream did not: nothing was handed over
@@ -204,6 +206,23 @@ class Unreachable(Unavailable):
 
     reason: str = ""
     """Why, in a few words, where that is known."""
+
+
+class NotLeader(Unavailable):
+    """The node that was asked does not lead what this is about; nothing was changed."""
+
+    def __init__(self, what: str, *, leader: str = "") -> None:
+        """`what` is what it does not lead; `leader` the node that does, empty if nobody knows."""
+        whose = f"{leader} leads it" if leader else "nobody leads it yet"
+        super().__init__(f"this node does not lead {what}, {whose}: ask again")
+        self.leader = leader
+
+
+class Fenced(Unavailable):
+    """The node lost its place, or its link, while it worked: it may have happened, or not.
+
+    Asking again with the same ids is safe.
+    """
 
 
 class StoreUnavailable(Unavailable):

@@ -187,6 +187,18 @@ class Seeds(Addresses):
         return text if is_service else Addresses._read_one(self, text)
 
 
+class Endpoints(Addresses):
+    """A list of `host:port`, each perhaps as a URL."""
+
+    allowed: ClassVar[str] = "a list of host:port, http://host:port or https://host:port"
+
+    def _read_one(self, text: str) -> str:
+        scheme, separator, address = text.rpartition("://")
+        if separator and scheme not in ("http", "https"):
+            raise ValueError
+        return f"{scheme}{separator}{Addresses._read_one(self, address.removesuffix('/'))}"
+
+
 class Folders(Listed):
     """A list of absolute paths."""
 

@@ -39,6 +39,8 @@ class TopicSettings(View, frozen=True, omit_defaults=True):
     is_compacted: bool = msgspec.field(default_factory=lambda: False)
     retries_max: int | None = None
     ack_timeout_ms: int | None = None
+    replication_factor: int | None = None
+    """Copies of each partition, where `cluster.etcd` is set."""
 
 
 class PartitionInfo(View, frozen=True):
@@ -96,6 +98,11 @@ class TopicInfo(View, frozen=True):
         """How long its groups have for a message; None: as the node is configured."""
         timeout_ms = self.settings.ack_timeout_ms
         return None if timeout_ms is None else timedelta(milliseconds=timeout_ms)
+
+    @property
+    def replication_factor(self) -> int | None:
+        """How many nodes are to have each partition; None: as they are configured."""
+        return self.settings.replication_factor
 
 
 class GroupPartitionInfo(View, frozen=True):
@@ -357,6 +364,16 @@ class RequestLimits(View, frozen=True):
     batch_messages_max: int
 
 
+class NodeAddress(View, frozen=True):
+    """Where clients reach a node."""
+
+    name: str
+    address: str
+    """`host:port` for gRPC."""
+    http_address: str
+    """A URL."""
+
+
 class NodeInfo(View, frozen=True, omit_defaults=True):
     name: str
     version: str
@@ -368,6 +385,9 @@ class NodeInfo(View, frozen=True, omit_defaults=True):
     data_folder: str = ""
     """With `http_address`: told over gRPC."""
     http_address: str = ""
+    nodes: tuple[NodeAddress, ...] = ()
+    """Those of its cluster that are there, itself among them; empty if it is alone. Told over
+    gRPC."""
 
     @property
     def message_bytes_max(self) -> int:
@@ -412,55 +432,3 @@ class StreamInfo(View, frozen=True):
     def size(self) -> int | None:
         """Messages it holds at most; None before the first was sent."""
         return self.in_memory_stream_size
-
-
-class MemberView(View, frozen=True):
-    """A node of the cluster, as another one sees it."""
-
-    name: str
-    address: str
-    """`host:port` of its gossip."""
-    state: str
-    """`alive`, `suspect`, `leaving`, `left` or `failed`."""
-    http: str
-    """Where clients reach it, as a URL; empty for a member that is no node of ours."""
-    peer: str
-    """`host:port` for other nodes."""
-    zone: str
-    level: int
-    """Its release level: what it understands of other nodes; 0 for a member that is none."""
-    is_self: bool
-    is_linked: bool
-    """It can be asked at this moment."""
-
-
-class EventView(View, frozen=True):
-    """Something that happened to a member."""
-
-    time_ms: int
-    kind: str
-    member: str
-    detail: str
-
-    @property
-    def time(self) -> datetime:
-        """When it was seen."""
-        return time_of(self.time_ms)
-
-
-class RingShare(View, frozen=True):
-    """What a node has of the hash ring."""
-
-    name: str
-    share: float
-    """Of 1."""
-    streams: int
-    """In its memory; -1 if it does not say."""
-
-
-class RingView(View, frozen=True):
-    """The hash ring, as one node knows it."""
-
-    version: int
-    """The same wherever the same nodes are known."""
-    nodes: list[RingShare]

@@ -30,6 +30,7 @@ class TopicSettings(_message.Message):
     RETRIES_MAX_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     RETENTION_WAIT_FOR_GROUPS_FIELD_NUMBER: _builtins.int
+    REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     partitions: _builtins.int
     retention_ms: _builtins.int
     """0: for ever"""
@@ -42,6 +43,8 @@ class TopicSettings(_message.Message):
     ack_timeout_ms: _builtins.int
     retention_wait_for_groups: _builtins.bool
     """keep what some group has yet to read for longer"""
+    replication_factor: _builtins.int
+    """copies of each partition, on as many nodes of a cluster"""
     def __init__(
         self,
         *,
@@ -52,10 +55,11 @@ class TopicSettings(_message.Message):
         retries_max: _builtins.int | None = ...,
         ack_timeout_ms: _builtins.int | None = ...,
         retention_wait_for_groups: _builtins.bool | None = ...,
+        replication_factor: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_replication_factor", b"_replication_factor", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "replication_factor", b"replication_factor", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_replication_factor", b"_replication_factor", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "replication_factor", b"replication_factor", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ack_timeout_ms: _TypeAlias = _typing.Literal["ack_timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__ack_timeout_ms: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms"]  # noqa: Y015
@@ -63,6 +67,8 @@ class TopicSettings(_message.Message):
     _WhichOneofArgType__is_compacted: _TypeAlias = _typing.Literal["_is_compacted", b"_is_compacted"]  # noqa: Y015
     _WhichOneofReturnType__partitions: _TypeAlias = _typing.Literal["partitions"]  # noqa: Y015
     _WhichOneofArgType__partitions: _TypeAlias = _typing.Literal["_partitions", b"_partitions"]  # noqa: Y015
+    _WhichOneofReturnType__replication_factor: _TypeAlias = _typing.Literal["replication_factor"]  # noqa: Y015
+    _WhichOneofArgType__replication_factor: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor"]  # noqa: Y015
     _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
     _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
     _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
@@ -77,6 +83,8 @@ class TopicSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__is_compacted) -> _WhichOneofReturnType__is_compacted | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partitions) -> _WhichOneofReturnType__partitions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_factor) -> _WhichOneofReturnType__replication_factor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
     @_typing.overload
@@ -1052,6 +1060,7 @@ class NodeInfo(_message.Message):
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     AUTO_CREATE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     started_ms: _builtins.int
@@ -1062,6 +1071,10 @@ class NodeInfo(_message.Message):
     """whether whoever uses a topic that is not there makes it"""
     @_builtins.property
     def limits(self) -> Global___NodeInfo.Limits: ...
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
+        """of its cluster that are there, itself among them; none: it is alone"""
+
     def __init__(
         self,
         *,
@@ -1073,11 +1086,39 @@ class NodeInfo(_message.Message):
         http_address: _builtins.str = ...,
         limits: Global___NodeInfo.Limits | None = ...,
         auto_create: _builtins.bool = ...,
+        nodes: _abc.Iterable[Global___NodeAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_create", b"auto_create", "data_folder", b"data_folder", "http_address", b"http_address", "limits", b"limits", "name", b"name", "now_ms", b"now_ms", "started_ms", b"started_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_create", b"auto_create", "data_folder", b"data_folder", "http_address", b"http_address", "limits", b"limits", "name", b"name", "nodes", b"nodes", "now_ms", b"now_ms", "started_ms", b"started_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeInfo: _TypeAlias = NodeInfo  # noqa: Y015
+
+@_typing.final
+class NodeAddress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    address: _builtins.str
+    """host:port for gRPC, as other machines reach it"""
+    http_address: _builtins.str
+    """the same for HTTP, as a URL"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        address: _builtins.str = ...,
+        http_address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "http_address", b"http_address", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeAddress: _TypeAlias = NodeAddress  # noqa: Y015

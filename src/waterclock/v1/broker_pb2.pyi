@@ -969,7 +969,7 @@ class ReplayRequest(_message.Message):
 
     @_builtins.property
     def done(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]:
-        """processed up to here: a named replay goes on there"""
+        """processed up to here: a named replay goes on there; beside begin, any begins there"""
 
     def __init__(
         self,
