@@ -30,6 +30,9 @@ UNBOUND = {""}
 # Beside the package and not in the wheel: they see everything, and nobody sees them.
 BESIDE = {"benchmarks", "demos", "examples", "tests"}
 
+# Who leads a partition is a record in the coordinator; replication decides by it.
+REPLICATION_READS = ("replication", "coordinator")
+
 PURE = {"model", *LAYERS[LAYER_OF["log"]]}
 # The shell of a core, in the core's package because it could be released alone.
 SHELLS = {"cluster/gossip/agent.py", "cluster/gossip/discovery.py"}
@@ -61,7 +64,7 @@ def may_import(source: list[str], target: list[str]) -> bool:
     """Say if a file in the package `source` may import `target`, both as paths below waterclock."""
     above, below = source[0], target[0]
     if above == below == "cluster" and len(source) > 1:  # gossip, ring, raft, … are cores each
-        return source[1] == target[1]
+        return source[1] == target[1] or (source[1], target[1]) == REPLICATION_READS
     if above == below:
         return True
     if above in REMOTE and below in INSIDE:

@@ -37,6 +37,14 @@ WORDS = [
         r"(?i)\bpromis\w*",
         r"(?i)\bpromised\b|\bpromise frame|\bpromises? (?:of|that|is|are)\b",
         _allow("awaitPromise"),
+        # Elsewhere it is the word of Paxos: a replica promises to accept no lower epoch.
+        (
+            *_of("log", "schedule", "delivery", "streams", "stores", "client", "cli", "spark"),
+            *_of("burrow", "dispatch", "simulation", "integration"),
+            "proto",
+            "demos",
+            "docs/api",
+        ),
     ),
     Word(
         "dead letter, write_dead_letter",
@@ -67,6 +75,7 @@ WORDS = [
     Word(
         "GroupPartition",
         r"^Places?\b",
+        allowed=_allow("Place", "PlaceKind", "Places"),  # which node answers for a thing
         only_in=_of("node", "server", "client", "delivery"),
     ),
     Word("delivery, app", r"^[Ss]erving$", only_in=_of("node", "server")),

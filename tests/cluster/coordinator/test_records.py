@@ -29,21 +29,23 @@ KINDS = [ClusterRecord, NodeRecord, PartitionRecord, LockRecord]
 
 @st.composite
 def partitions(draw: st.DrawFn) -> PartitionRecord:
-    replicas = tuple(draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)))
+    names = draw(st.lists(NAMES, min_size=1, max_size=8, unique=True))
+    replicas, learners = tuple(names[:5]), tuple(names[5:])
     state = draw(st.sampled_from(["vacant", "candidate", "leading"]))
     if state == "vacant":
-        return PartitionRecord(epoch=0, state="vacant", replicas=replicas)
+        return PartitionRecord(epoch=0, state="vacant", replicas=replicas, learners=learners)
     return PartitionRecord(
         epoch=draw(st.integers(1, 1 << 60)),
         state=state,  # type: ignore[arg-type]
         leader=draw(st.sampled_from(replicas)),
         replicas=replicas,
+        learners=learners,
     )
 
 
 RECORDS = (
-    st.builds(ClusterRecord, cluster_id=NAMES, level=COUNTS)
-    | st.builds(NodeRecord, peer=NAMES, http=NAMES, zone=NAMES, level=COUNTS)
+    st.builds(ClusterRecord, cluster_id=NAMES, level=COUNTS, meta_log=NAMES)
+    | st.builds(NodeRecord, peer=NAMES, gossip=NAMES, disk=NAMES, http=NAMES, level=COUNTS)
     | partitions()
     | st.builds(LockRecord, holder=NAMES)
 )
@@ -88,6 +90,9 @@ def test_any_bytes_are_a_record_or_one_error(kind, value, data):
         {"leader": ""},
         {"replicas": ["a", "a"]},
         {"replicas": []},
+        {"learners": ["a"]},
+        {"learners": ["c", "c"]},
+        {"leader": "c", "learners": ["c"]},
         {"replicas": ["a", "b", "c", "d", "e", "f"]},
         {"state": "asleep"},
     ],
@@ -107,6 +112,24 @@ def test_a_replica_takes_over_one_epoch_later_and_then_leads():
     assert first == msgspec.structs.replace(vacant, epoch=1, state="candidate", leader="b")
     assert first.led().state == "leading"
     assert first.led().taken_over("c").epoch == 2
+
+
+def test_a_leader_that_resigned_can_lead_on_and_be_taken_over_from():
+    led = PartitionRecord(epoch=3, state="leading", leader="a", replicas=("a", "b"))
+
+    assert led.resigned() == msgspec.structs.replace(led, state="candidate")
+    assert led.resigned().led() == led
+
+
+def test_a_set_of_replicas_changes_by_one_that_learns_and_then_votes():
+    led = PartitionRecord(epoch=3, state="leading", leader="a", replicas=("a", "b"))
+    learning = led.with_learner("c")
+    voting = learning.with_voter("c")
+
+    assert (learning.replicas, learning.learners) == (("a", "b"), ("c",))
+    assert (voting.replicas, voting.learners) == (("a", "b", "c"), ())
+    assert voting.without("b").replicas == ("a", "c")
+    assert learning.without("c") == led
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1), NAMES, LOG_IDS)
@@ -147,9 +170,16 @@ def test_a_key_that_is_not_ours_is_one_error(rest):
 
 
 def test_records_are_written_as_the_page_shows_them():
-    record = PartitionRecord(epoch=7, state="leading", leader="n2", replicas=("n1", "n2", "n3"))
+    record = PartitionRecord(
+        epoch=7,
+        state="leading",
+        leader="n2:5b09",
+        replicas=("n1:77f0", "n2:5b09"),
+        learners=("n3:c1d2",),
+    )
     assert encode_record(record) == (
-        b'{"epoch":7,"state":"leading","leader":"n2","replicas":["n1","n2","n3"],"v":1}'
+        b'{"epoch":7,"state":"leading","leader":"n2:5b09","replicas":["n1:77f0","n2:5b09"],'
+        b'"learners":["n3:c1d2"],"v":1}'
     )
     assert Keys("prod").partition(bytes(range(16))) == (
         b"waterclock/prod/partitions/000102030405060708090a0b0c0d0e0f"

@@ -34,6 +34,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Told apart by this: a cluster that was made anew under the same name is another one."""
     level: Count
     """The release level that every node has; frames of later ones are not written."""
+    meta_log: str = ""
+    """The id of the log of `__meta`, in hexadecimal; empty until the cluster has one."""
     v: int = VERSION
 
 
@@ -42,9 +44,15 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     peer: Name
     """`host:port` for other nodes."""
+    gossip: str = ""
+    """`host:port` of its gossip."""
+    disk: str = ""
+    """The id of its data folder: a node whose disk was wiped is another replica."""
     http: str = ""
     """Where clients reach it, as a URL."""
     zone: str = ""
+    is_leaving: bool = False
+    """It stops soon: it is given nothing more to lead or to copy."""
     level: Count
     v: int = VERSION
 
@@ -58,12 +66,16 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     leader: str = ""
     """Who leads, or is about to: a candidate has the epoch, and not yet a majority's answers."""
     replicas: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=REPLICAS_MAX)]
-    """Those that vote, the preferred leader first."""
+    """Those that vote, as `<node>:<disk>`, the preferred leader first."""
+    learners: Annotated[tuple[Name, ...], Meta(max_length=REPLICAS_MAX)] = ()
+    """Those that copy the log, and neither vote nor lead."""
     v: int = VERSION
 
     def __post_init__(self) -> None:
         if len(set(self.replicas)) < len(self.replicas):
             raise ValueError("a replica is named twice")
+        if len({*self.replicas, *self.learners}) < len(self.replicas) + len(self.learners):
+            raise ValueError("a learner is named twice, or votes")
         is_vacant = self.state == "vacant"
         if (self.epoch == 0) != is_vacant or (self.leader == "") != is_vacant:
             raise ValueError("a partition is vacant, or has a leader and an epoch")
@@ -80,6 +92,33 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the record of the candidate that a majority has answered."""
         assert self.state == "candidate", self.state
         return msgspec.structs.replace(self, state="leading")
+
+    def resigned(self) -> "PartitionRecord":
+        """Return the record of a leader that cannot lead now: others may take over from it."""
+        assert self.state == "leading", self.state
+        return msgspec.structs.replace(self, state="candidate")
+
+    def with_learner(self, replica: str) -> "PartitionRecord":
+        """Return the record with one more that copies the log."""
+        return msgspec.structs.replace(self, learners=(*self.learners, replica))
+
+    def with_voter(self, learner: str) -> "PartitionRecord":
+        """Return the record in which a learner votes."""
+        learners = tuple(each for each in self.learners if each != learner)
+        return msgspec.structs.replace(self, replicas=(*self.replicas, learner), learners=learners)
+
+    def without(self, replica: str) -> "PartitionRecord":
+        """Return the record without a replica or learner, which is not the leader; the replica
+        that came last takes the place of one."""
+        *others, last = self.replicas
+        replicas = [last if each == replica else each for each in others]
+        if last != replica and replica not in self.replicas:
+            replicas.append(last)
+        return msgspec.structs.replace(
+            self,
+            replicas=tuple(replicas),
+            learners=tuple(each for each in self.learners if each != replica),
+        )
 
 
 class LockRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.lineage import EpochEnd, EpochStart, Lineage
+from waterclock.cluster.replication.lineage import EpochEnd, EpochStart, Lineage
 from waterclock.model.ids import Epoch, Offset
 
 Log = list[tuple[int, int]]
