@@ -1,12 +1,14 @@
-"""A request of HTTP on its way to the node that owns its stream, and the answer on its way back.
+"""A request of HTTP on its way to the node that is to answer it, and the answer on its way back.
 
-    request     ring version u64, ms left u32, then method, path, query and Last-Event-ID, each
-                behind its length u16, then the body
+    request     ms left u32, the lengths u16 of method, path, query, Last-Event-ID and partitions
+                and u32 of rights, then these six, then the body
     answer      the status is the channel's; streamed u8, then content type and header lines, each
                 behind its length u16, then the body or its beginning
 
 A status below 100 is none of HTTP's: NOT_OWNER says that the node that was asked owns no such
-stream, or not yet. A request goes one hop: who is asked answers, and asks nobody else.
+stream, or does not lead what this is about, or not yet. A request goes one hop: who is asked
+answers, and asks nobody else. Rights are for lists, of which everyone sees what they may: JSON, by
+kind, empty for all. Partitions are those that the node is to answer for, as in `0,7`; none: all.
 """
 
 from struct import Struct
@@ -18,8 +20,8 @@ FORWARD: Final = 1
 """The method of the peer link."""
 NOT_OWNER: Final = 1
 
-_REQUEST = Struct(">QIHHHH")
-_TIMES = Struct(">QI")
+_REQUEST = Struct(">IHHHHHI")
+_TIME = Struct(">I")
 """What of it differs each time it is asked."""
 _ANSWER = Struct(">BHH")
 
@@ -31,7 +33,6 @@ class BadForward(BadInput):
 class ForwardedRequest(NamedTuple):
     """A request, as far as the owner of its stream needs to know it."""
 
-    ring_version: int
     left_ms: int
     """How long the client still waits, if that is less than it asked for; 0: as it asked."""
     method: bytes
@@ -39,34 +40,36 @@ class ForwardedRequest(NamedTuple):
     query: bytes
     last_event_id: bytes
     body: bytes
+    partitions: bytes = b""
+    rights: bytes = b""
 
     def encode(self) -> bytes:
         """Return the bytes of it."""
-        _, _, method, path, query, last_id, body = self
-        lengths = (len(method), len(path), len(query), len(last_id))
+        left_ms, method, path, query, last_id, body, partitions, rights = self
+        lengths = (len(method), len(path), len(query), len(last_id), len(partitions))
         if max(lengths) > 0xFFFF:
             raise BadForward("a path or query is too long to be forwarded")
-        head = _REQUEST.pack(self.ring_version, self.left_ms, *lengths)
-        return b"".join((head, method, path, query, last_id, body))
+        head = _REQUEST.pack(left_ms, *lengths, len(rights))
+        return b"".join((head, method, path, query, last_id, partitions, rights, body))
 
     @classmethod
     def decode(cls, data: bytes) -> "ForwardedRequest":
         """Read it."""
         if len(data) < _REQUEST.size:
             raise BadForward("a forwarded request is too short")
-        ring_version, left_ms, *lengths = _REQUEST.unpack_from(data)
-        method, path, query, last_id, body = _cut(data, _REQUEST.size, lengths)
-        return cls(ring_version, left_ms, method, path, query, last_id, body)
+        left_ms, *lengths = _REQUEST.unpack_from(data)
+        method, path, query, last_id, partitions, rights, body = _cut(data, _REQUEST.size, lengths)
+        return cls(left_ms, method, path, query, last_id, body, partitions, rights)
 
 
-def asked_again(encoded: bytes, *, ring_version: int, left_ms: int) -> bytes:
-    """Return a request by another ring, of a client that waits so long."""
-    return _TIMES.pack(ring_version, left_ms) + encoded[_TIMES.size :]
+def asked_again(encoded: bytes, *, left_ms: int) -> bytes:
+    """Return the request of a client that waits so long."""
+    return _TIME.pack(left_ms) + encoded[_TIME.size :]
 
 
 def method_of(encoded: bytes) -> bytes:
     """Return the method of a request that we encoded."""
-    length = _REQUEST.unpack_from(encoded)[2]
+    length = _REQUEST.unpack_from(encoded)[1]
     return encoded[_REQUEST.size : _REQUEST.size + length]
 
 
@@ -74,7 +77,8 @@ class ForwardedAnswer(NamedTuple):
     """An answer of HTTP without its status; `body` is what there is of it."""
 
     is_streamed: bool
-    """More comes as it happens, and the client is to have each piece at once."""
+    """More comes as it happens, and the client is to have each piece at once; `body` is the length
+    of all of it in decimal, or nothing if nobody knows it yet."""
     content_type: bytes
     headers: bytes
     body: bytes
@@ -92,6 +96,15 @@ class ForwardedAnswer(NamedTuple):
         is_streamed, *lengths = _ANSWER.unpack_from(data)
         content_type, headers, body = _cut(data, _ANSWER.size, lengths)
         return cls(bool(is_streamed), content_type, headers, body)
+
+    @property
+    def length(self) -> int | None:
+        """How many bytes are streamed, if that is known."""
+        if not self.body:
+            return None
+        if not self.body.isdigit() or len(self.body) > 19:
+            raise BadForward("the length of a forwarded answer is none")
+        return int(self.body)
 
 
 def _cut(data: bytes, start: int, lengths: list[int]) -> list[bytes]:

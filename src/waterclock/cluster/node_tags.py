@@ -3,6 +3,7 @@
     wc        its release level: what it understands of other nodes
     cluster   the name of its cluster
     http      where clients reach it, as a URL
+    grpc      the port at which the same host has gRPC; nodes of older releases do not say
     peer      `host:port` for other nodes
     zone      where it is; may be empty
     points    of each node on its hash ring
@@ -30,6 +31,14 @@ class NodeTags(NamedTuple):
     zone: str = ""
     state: str = UP
     level: int = LEVEL
+    grpc_port: int = 0
+    """0: it does not say."""
+
+    @property
+    def grpc(self) -> str:
+        """`host:port` for clients; empty if it does not say."""
+        host = self.http.rpartition("//")[2].rpartition(":")[0]
+        return f"{host}:{self.grpc_port}" if host and self.grpc_port else ""
 
     @property
     def peer(self) -> str:
@@ -39,7 +48,7 @@ class NodeTags(NamedTuple):
 
     def encode(self) -> dict[str, str]:
         """Return the tags as gossip takes them."""
-        return {
+        tags = {
             "wc": str(self.level),
             "cluster": self.cluster,
             "http": self.http,
@@ -48,6 +57,7 @@ class NodeTags(NamedTuple):
             "points": str(self.points),
             "state": self.state,
         }
+        return tags | {"grpc": str(self.grpc_port)} if self.grpc_port else tags
 
     def why_apart(self, other: "NodeTags") -> str:
         """Return why another node can share no streams with this one; nothing if it can."""
@@ -77,4 +87,11 @@ def decode_tags(tags: Mapping[str, str]) -> NodeTags | None:
         zone=tags.get("zone", ""),
         state=tags["state"],
         level=int(tags["wc"]),
+        grpc_port=_port(tags.get("grpc", "")),
     )
+
+
+def _port(text: str) -> int:
+    """Return a port that a client may be told; 0 if it is none."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= 5
+    return int(text) if is_number and int(text) <= 65_535 else 0

@@ -101,6 +101,10 @@ class Channel:
         """Whether something can still be said or heard."""
         return self._channels.find(self.number) is self
 
+    def is_beside(self, other: "Channel") -> bool:
+        """Whether both are over the same connection: what comes over them comes in order."""
+        return self._channels is other._channels
+
     def answer(self, status: int, body: bytes = b"", *, is_last: bool = True) -> None:
         """Begin the answer; `is_last` ends the channel. Nothing happens if it has ended."""
         assert not self._is_ours
