@@ -14,7 +14,7 @@ from waterclock.log.append import Appended
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups import outbound
 from waterclock.node.groups.delivery import GroupDelivery
-from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.saver import GroupSaver
 from waterclock.node.groups.session import AnswerKind, QueuedDelivery, Session
 from waterclock.node.partition.host import PartitionHost
 from waterclock.schedule.hot_timers import HotTimers
@@ -139,10 +139,10 @@ def forgets_timers() -> None:
 def drops_progress() -> None:
     """What groups have done is never saved."""
 
-    async def broken(self: Any, hosts: Any) -> None:
+    async def broken(self: Any, metadata: Any, hosts: Any) -> None:
         return
 
-    Groups._write_progress = broken  # type: ignore[method-assign]
+    GroupSaver._write_progress = broken  # type: ignore[method-assign]
 
 
 @_planted("unexplained repeat")
@@ -158,14 +158,14 @@ def stops_without_saving() -> None:
         return noted
 
     def wrap_write(write: Any) -> Any:
-        async def broken(self: Any, hosts: Any) -> None:
+        async def broken(self: Any, metadata: Any, hosts: Any) -> None:
             if not stopping:
-                await write(self, hosts)
+                await write(self, metadata, hosts)
 
         return broken
 
     _swap(Server, "stop", wrap_stop)
-    _swap(Groups, "_write_progress", wrap_write)
+    _swap(GroupSaver, "_write_progress", wrap_write)
 
 
 @_planted("unexplained repeat")

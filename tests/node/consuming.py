@@ -24,6 +24,7 @@ from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outbound, 
 from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind, Session
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import Snapshots
 from waterclock.storage.rewrite import Wanted, rewrites
@@ -209,7 +210,8 @@ class Consuming:
 
     def forget_frames(self) -> None:
         """Have every log read anew."""
-        for reader in self.groups._logs.values():
+        for reader in self.groups._logs.readers.values():
+            assert isinstance(reader, LogReader)
             reader._stretches.clear()
 
     async def pass_time(self, ms: int) -> None:

@@ -17,8 +17,8 @@ from waterclock.model.ids import Millis
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups import cleaner, outbound
 from waterclock.node.groups.delivery import GroupDelivery
-from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.saver import GroupSaver
 from waterclock.node.groups.session import QueuedDelivery, Session
 
 HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES", "40"))
@@ -83,7 +83,7 @@ def forget_a_bit_of_each_delivery(original):
 
 
 def save_nothing_of_progress(original):
-    async def save(self, hosts):
+    async def save(self, metadata, hosts):
         for host in hosts:
             for partition in host.partitions:
                 partition.is_changed = False
@@ -148,7 +148,7 @@ BUGS = [
     (GroupHost, "member_gone", forgive_a_broken_connection, 1),
     (outbound, "in_use_at", hand_out_what_is_too_late, 1),
     (QueuedDelivery, "drop_below", forget_a_bit_of_each_delivery, 1),
-    (Groups, "_write_progress", save_nothing_of_progress, 1),
+    (GroupSaver, "_write_progress", save_nothing_of_progress, 1),
     (DeadLetters, "write_dead_letters", write_under_a_fresh_id, 6),
     (DeadLetters, "write_dead_letters", write_nothing, 6),
     (SpanMap, "part", believe_what_was_never_seen, 1),

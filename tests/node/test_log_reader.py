@@ -18,10 +18,11 @@ from waterclock.log.frame import HEADER_BYTES, Frame, FrameType
 from waterclock.model.errors import ForeignFile
 from waterclock.node.partition import log_reader
 from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.partition.remote_log import PartitionLog
 from waterclock.storage.partition_store import PartitionStore
 
 
-def read_on(reader: LogReader, start: int) -> list[tuple[int, int, str]]:
+def read_on(reader: PartitionLog, start: int) -> list[tuple[int, int, str]]:
     """Read from an offset to the end; return what each stretch is."""
     found = []
     while (frame := reader.at(start)) is not None:

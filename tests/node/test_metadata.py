@@ -10,7 +10,7 @@ from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
 from waterclock.node import metadata as metadata_module
 from waterclock.storage import rewrite as rewriting
-from waterclock.storage.flush import Work
+from waterclock.storage.fsyncs import Work
 
 
 async def test_what_was_put_is_there_after_a_restart(tmp_path):

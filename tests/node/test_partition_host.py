@@ -17,7 +17,8 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.units import KIB
 from waterclock.node import topics as topics_module
-from waterclock.node.partition.host import PartitionHost, open_host
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.opening import open_host
 from waterclock.storage.folders.os_folder import LOCK_NAME, OsFolder
 
 # A disk that fails
@@ -133,6 +134,26 @@ async def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_a
             assert left_open(timers.parent) == []
 
     await reopen()
+
+
+async def test_a_log_that_cannot_be_made_durable_is_the_problem_of_its_partition_alone(
+    tmp_path, left_open, monkeypatch
+):
+    timers, _ = await make_two(tmp_path)
+    sync = OsFolder.sync
+
+    def failing(folder: OsFolder) -> None:
+        if folder.path.is_relative_to(timers.parent):
+            raise StorageFailed("the disk is worn")
+        sync(folder)
+
+    monkeypatch.setattr(OsFolder, "sync", failing)
+    async with opened(tmp_path) as hosts:
+        a, b = (hosts.topics.get(name).partition(0) for name in ("a", "b"))
+
+        assert "the disk is worn" in str(a.problem)
+        assert (a.is_open, b.is_open) == (False, True)
+        assert left_open(timers.parent) == []
 
 
 @pytest.mark.parametrize("part", ["log", "timers"])

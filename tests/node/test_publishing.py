@@ -6,16 +6,27 @@ from hypothesis import strategies as st
 
 from tests.kit.examples import examples
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
+from waterclock.log.append import Appended
+from waterclock.log.batch import Batch
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
-from waterclock.model.errors import BadBatch, LimitExceeded, NotFound, Stopping
+from waterclock.model.errors import (
+    BadBatch,
+    LimitExceeded,
+    NotFound,
+    Stopping,
+    StorageFull,
+    Unavailable,
+)
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, PublishBatcher
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.publisher import Published
 from waterclock.storage.local_log import stored_messages
+from waterclock.storage.partition_store import PartitionStore
 
 
 def arrow_of(*messages: Message) -> bytes:
@@ -39,6 +50,10 @@ def stored(hosts: Hosts, topic: str) -> dict[tuple[int, int], Message]:
         for frame in host.store.frames(0)
         for offset, message in stored_messages(frame, 0)
     }
+
+
+def values(store: PartitionStore) -> list[bytes | None]:
+    return [m.value for frame in store.frames(0) for _, m in stored_messages(frame, 0)]
 
 
 @given(
@@ -125,6 +140,71 @@ async def test_an_answer_means_that_the_disk_has_it(tmp_path):
         await hosts.publisher.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
         store = hosts.topics.get("t").partition(0).store
         assert (store.flushed_end, store.end) == (1, 1)
+
+
+async def test_an_answer_for_several_partitions_means_that_the_disk_has_every_part(tmp_path):
+    messages = [Message(b"", key=b"%d" % i, message_id=b"%d" % i) for i in range(40)]
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t", 4)
+        await hosts.publisher.publish_batch("t", arrow_of(*messages))
+        ends = [(host.store.flushed_end, host.store.end) for host in topic.partitions]
+
+    assert all(flushed == end > 0 for flushed, end in ends)
+
+
+async def test_a_part_that_is_refused_keeps_no_other_from_being_written(tmp_path):
+    messages = [Message(b"", key=b"%d" % i, message_id=b"%d" % i) for i in range(40)]
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t", 4)
+        topic.partitions[1].paused = "it is moved"
+        with pytest.raises(Unavailable, match="it is moved"):
+            await hosts.publisher.publish_batch("t", arrow_of(*messages))
+        assert [host.store.end > 0 for host in topic.partitions] == [True, False, True, True]
+
+
+async def test_few_rows_of_a_partition_are_written_in_order_and_their_repeats_found(tmp_path):
+    messages = [Message(b"%d" % i, key=b"%d" % (i % 5), message_id=b"%d" % i) for i in range(12)]
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t", 4)
+        await hosts.publisher.publish_batch("t", arrow_of(*messages[6:7]))
+        published = await hosts.publisher.publish_batch("t", arrow_of(*messages, messages[3]))
+        logs = [values(host.store) for host in topic.partitions]
+
+    assert published.duplicates is not None
+    assert published.partitions is not None
+    assert published.offsets is not None
+    assert published.duplicates.tolist() == [6, 12]
+    assert published.offsets[12] == published.offsets[3]
+    for message, number, offset in zip(
+        messages, published.partitions.tolist(), published.offsets.tolist(), strict=False
+    ):
+        assert logs[number][offset] == message.value
+    for log in logs:
+        fresh = [int(value or b"") for value in log if value != b"6"]
+        assert fresh == sorted(fresh)
+
+
+async def test_what_is_behind_a_refused_row_of_its_partition_does_not_overtake_it(
+    tmp_path, monkeypatch
+):
+    messages = [Message(b"%d" % i, key=b"k%d" % (i % 2), message_id=b"%d" % i) for i in range(4)]
+    append = PartitionHost.append
+
+    def refusing(host: PartitionHost, batch: Batch, **options: bool) -> Appended:
+        if batch.first_id == b"0":
+            raise StorageFull("no room for this one")
+        return append(host, batch, **options)
+
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t", 8)
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionHost, "append", refusing)
+            with pytest.raises(StorageFull):
+                await hosts.publisher.publish_batch("t", arrow_of(*messages))
+        await hosts.publisher.publish_batch("t", arrow_of(*messages))
+        logs = [values(host.store) for host in topic.partitions]
+
+    assert sorted(log for log in logs if log) == [[b"0", b"2"], [b"1", b"3"]]
 
 
 async def test_what_is_wrong_with_a_request_makes_no_topic(tmp_path):

@@ -58,3 +58,14 @@ async def test_what_is_done_may_be_told_when_a_replay_goes_on(tmp_path):
         assert (await read(second)).places == [(0, 2)]
         with pytest.raises(BadInput):
             await c.replays.begin(EVERYTHING, name="new", done=[(0, 2)])
+
+
+async def test_a_replay_without_a_name_begins_behind_what_is_done(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t", partitions=2)
+        await large(c, 3)
+        replay = await c.replays.begin(EVERYTHING, done=[(0, 2), (1, 0)])
+
+        assert (await read(replay)).places == [(0, 2)]
+        with pytest.raises(BadInput):
+            await c.replays.begin(EVERYTHING, done=[(2, 0)])

@@ -25,6 +25,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.views import TopicSettings
+from waterclock.node.partition.remote_log import log_of
 from waterclock.node.replay import snapshots as module
 from waterclock.node.replay.snapshots import SNAPSHOT, Snapshots
 
@@ -83,7 +84,8 @@ async def test_the_one_that_reaches_farthest_is_used(tmp_path):
             folder = write_snapshot(tmp_path, {0: (0, end, rows)}, snapshot=name)
             await snapshots.register("orders", str(folder))
         assert [info.snapshot for info in snapshots.list("orders")] == ["b", "c", "a"]
-        newest = snapshots.newest(hosts.topics.get("orders").partition(0))
+        partition = hosts.topics.get("orders").partition(0)
+        newest = snapshots.newest(partition, log_of(partition))
         assert newest is not None
         assert (newest[0], newest[1].end_offset) == ("b", 9)
 
@@ -127,7 +129,8 @@ async def test_a_topic_made_anew_uses_nothing_of_the_old(tmp_path):
         await hosts.metadata.put_many(dict(record))
     async with known(tmp_path) as (hosts, snapshots):
         assert snapshots.list("orders") == []
-        assert snapshots.newest(hosts.topics.get("orders").partition(0)) is None
+        partition = hosts.topics.get("orders").partition(0)
+        assert snapshots.newest(partition, log_of(partition)) is None
 
 
 async def test_one_partition_of_another_log_is_not_used(tmp_path):
@@ -143,8 +146,8 @@ async def test_one_partition_of_another_log_is_not_used(tmp_path):
         await hosts.metadata.put(f"{SNAPSHOT}orders/s1", msgspec.json.encode(info))
     async with known(tmp_path) as (hosts, snapshots):
         first, second = hosts.topics.get("orders").partitions
-        assert snapshots.newest(first) is None
-        assert snapshots.newest(second) is not None
+        assert snapshots.newest(first, log_of(first)) is None
+        assert snapshots.newest(second, log_of(second)) is not None
 
 
 def cut_short(file: Path) -> None:

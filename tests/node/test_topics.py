@@ -22,7 +22,8 @@ from waterclock.model.sections import TopicsConfig
 from waterclock.model.units import KIB
 from waterclock.model.views import TopicSettings
 from waterclock.node import topics as topics_module
-from waterclock.node.partition.host import PartitionHost, open_host
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.opening import open_host
 from waterclock.node.topics import Topic
 
 

@@ -18,6 +18,7 @@ from tests.node.hosts import START_MS, Hosts, batch_of, opened
 from waterclock.model.errors import BadInput, CapacityReached, NotFound, UnknownTopic
 from waterclock.model.message import Message
 from waterclock.model.views import WriteBegun, WriteState
+from waterclock.node.metadata import Ticket
 from waterclock.node.publish import write_registry as registries
 from waterclock.node.publish.write_registry import (
     FORGET_MS,
@@ -122,9 +123,9 @@ async def test_no_answer_goes_out_before_it_is_durable(tmp_path):
         disk = asyncio.Event()
         wait_flushed = hosts.metadata.wait_flushed
 
-        async def slow(end: int) -> None:
+        async def slow(ticket: Ticket) -> None:
             await disk.wait()
-            await wait_flushed(end)
+            await wait_flushed(ticket)
 
         hosts.metadata.wait_flushed = slow
         async with asyncio.TaskGroup() as tasks:
@@ -188,7 +189,7 @@ async def test_notes_that_a_crash_left_behind_are_cleared_away(tmp_path, monkeyp
     async with writing(tmp_path / "data") as (_, registry):
         for task in range(3):
             await registry.begin("t", "q", 0, task)
-        monkeypatch.setattr(registry, "_tidy", crash)
+        monkeypatch.setattr(registry, "tidy", crash)
         with pytest.raises(asyncio.CancelledError):
             await registry.commit("t", "q", 0)
         image = killed(tmp_path / "data")

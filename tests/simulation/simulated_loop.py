@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.kit.clock import ManualClock
-from waterclock.storage.flush import Ended, Work
+from waterclock.storage.fsyncs import Ended, Work
 
 WAIT_S_MAX = 3_600.0
 """Nothing in a history takes longer by itself: something waits for what never comes."""
@@ -79,7 +79,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 class InlineThreads:
     """Stands for the threads of a node's disks: what is handed to them is done on the spot."""
 
-    def __init__(self, name: str, count: int = 1) -> None:
+    def __init__(self, *_: object) -> None:
         pass
 
     def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
@@ -90,6 +90,12 @@ class InlineThreads:
         except Exception as failure:
             error = failure
         on_end(Ended(work, error, 0.0))
+
+    def hold(self) -> None:
+        """Keep nothing back: it is done before anybody could wait for it."""
+
+    def let_go(self) -> None:
+        """There is nothing kept back."""
 
     def stop(self) -> None:
         """There is nothing to end."""

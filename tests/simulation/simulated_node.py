@@ -120,7 +120,10 @@ class SimulatedNode:
 
     async def _live(self, opened: "asyncio.Future[None]") -> None:
         config = replace(CONFIG, node=NodeConfig(name="sim", data_folder=str(self._folder)))
-        with patch.object(flush, "Threads", InlineThreads):
+        with (
+            patch.object(flush, "Threads", InlineThreads),
+            patch.object(flush, "FsyncThreads", InlineThreads),
+        ):
             running = running_node(config, self.clock)
             self.node = node = await running.__aenter__()
         try:

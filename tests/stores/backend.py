@@ -19,7 +19,7 @@ from waterclock.stores.base import StreamStore
 from waterclock.stores.opening import open_store
 
 SERVERS = ("postgres", "mysql", "mongodb", "dynamodb", "cassandra")
-NAMES = ("log", "sqlite", *SERVERS)
+NAMES = ("log", "replicated", "sqlite", *SERVERS)
 DRIVERS_WARNINGS = {
     # Cancelled while it connects, pymongo leaves the socket to the garbage collector.
     "mongodb": [pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")],
@@ -82,12 +82,20 @@ def running(name: str) -> Running:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[StreamStore]:
     """Open a store for a block."""
-    store: StreamStore = open_store(url)
+    store = _store_of(url)
     await store.open()
     try:
         yield store
     finally:
         await store.close()
+
+
+def _store_of(url: str) -> StreamStore:
+    scheme, _, path = url.partition("://")
+    if scheme != "replicated":  # which no URL of a node names
+        return open_store(url)
+    store: StreamStore = import_module("tests.stores.servers.replicated").ThreeNodes(Path(path))
+    return store
 
 
 def numbered(pattern: str) -> Iterator[str]:

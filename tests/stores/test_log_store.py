@@ -17,7 +17,7 @@ from waterclock.model.errors import (
     StorageFailed,
     StorageFull,
 )
-from waterclock.storage.flush import Sync
+from waterclock.storage.fsyncs import Sync
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.stores.base import Page, Record, Stored
 from waterclock.stores.log import store as log_store

@@ -6,11 +6,14 @@ for groups only where the topic says so; else the groups miss what goes (`groups
 that takes long runs in the background. What goes wrong with one partition (the disk is full, or
 bytes have rotted, or its topic is deleted) is left for the next pass, and the others have their
 turn.
+
+Of several nodes each looks at its own replicas, and takes only what is committed. It knows what
+groups have done elsewhere by what they have saved.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -22,11 +25,13 @@ from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.topics import Topic, Topics
+from waterclock.node.topics import STREAMS_TOPIC, Topic, Topics
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.rewrite import Pass, Thinned, Wanted, retained_from
 
 EVERY_MS = 1 * MINUTE_MS
+COMMITTED_S_MAX = 10.0
+"""How long a replica waits to be told that all it has is committed."""
 COMPACT_BYTES_MIN = 16 * MIB
 """A compacted topic is looked at again once its log has grown by this, and by half."""
 
@@ -37,7 +42,10 @@ class Readers(Protocol):
     """The groups, as far as this asks and tells them."""
 
     def consumed_end(self, topic: str, partition: int) -> int | None:
-        """Return what every group of a topic has done in a partition; None without groups."""
+        """Return what every group of a topic has done in a partition; None without groups.
+
+        0 if that is not known: then everything is kept that groups are waited for.
+        """
         ...
 
     async def trim(self, partition: PartitionHost, start: int) -> None:
@@ -46,6 +54,14 @@ class Readers(Protocol):
 
     async def expire(self) -> None:
         """Forget the groups that nobody has used for too long."""
+        ...
+
+
+class StoredStreams(Protocol):
+    """The partitions of stored streams, which know what of them is of use."""
+
+    def begin_rewrite(self, number: int, *, now_ms: int) -> tuple[Pass, Callable[[], None]] | None:
+        """Return what rewrites a partition, and what to call after it; None: nothing should."""
         ...
 
 
@@ -61,6 +77,8 @@ class LogCleaner:
     ) -> None:
         self._topics = topics
         self._groups = groups
+        self.streams: StoredStreams | None = None
+        """Set it where stored streams are replicated."""
         self._metadata = metadata
         self._config = config
         self._compacted_bytes: WeakKeyDictionary[PartitionHost, int] = WeakKeyDictionary()
@@ -94,12 +112,17 @@ class LogCleaner:
 
     async def _tidy(self, topic: Topic, host: PartitionHost) -> None:
         store, now_ms = host.store, host.clock.now_ms()
+        if topic.name == STREAMS_TOPIC:
+            await self._tidy_streams(topic, host)
+            return
         consumed = self._groups.consumed_end(topic.name, host.partition)
         if topic.settings.is_compacted:
             if not self._has_grown(host):
                 return
             readable = store.acknowledged_end
             keep_from = readable if consumed is None else Offset(min(consumed, readable))
+            if host.role != "alone" and keep_from <= store.start:
+                return  # all is waited for, or nobody knows what is not
             wanted = Wanted(keep_from=keep_from, by_key=True)
         else:
             retention = self._retention(topic)
@@ -110,10 +133,27 @@ class LogCleaner:
             await self._trim(topic, host, keep_from)
             wanted = Wanted(keep_from=keep_from)
         this_pass = Pass(store, wanted, now_ms=now_ms, thinned=self._thinned)
+        if await self._perform(topic, host, this_pass):
+            self._compacted_bytes[host] = _size(store)
+
+    async def _tidy_streams(self, topic: Topic, host: PartitionHost) -> None:
+        if self.streams is None:
+            return
+        begun = self.streams.begin_rewrite(host.partition, now_ms=host.clock.now_ms())
+        if begun is not None:
+            this_pass, finish = begun
+            if await self._perform(topic, host, this_pass):
+                finish()
+
+    async def _perform(self, topic: Topic, host: PartitionHost, this_pass: Pass) -> bool:
+        """Rewrite what is committed by then; tell if that was all of it."""
         host.flush_queue.request_flush()
-        await host.flush_queue.wait_flushed(this_pass.end)
-        await self._rewrite(topic, host, this_pass)
-        self._compacted_bytes[host] = _size(store)
+        try:
+            async with asyncio.timeout(None if host.role == "alone" else COMMITTED_S_MAX):
+                await host.flush_queue.wait_flushed(this_pass.end)
+        except TimeoutError:
+            return False  # most replicas are away: what is not committed may yet go
+        return await self._rewrite(topic, host, this_pass)
 
     async def _trim(self, topic: Topic, host: PartitionHost, keep_from: Offset) -> None:
         """Tell the groups before anything goes: after a crash in between, they know."""
@@ -122,16 +162,18 @@ class LogCleaner:
                 self._topic = topic
                 await self._groups.trim(host, keep_from)
 
-    async def _rewrite(self, topic: Topic, host: PartitionHost, this_pass: Pass) -> None:
+    async def _rewrite(self, topic: Topic, host: PartitionHost, this_pass: Pass) -> bool:
         for job in this_pass.jobs():
-            async with self._rewriting:
-                if self._topics.find(topic.name) is not topic:
-                    return
+            async with self._rewriting, host.rewriting:
+                is_there = self._topics.find(topic.name) is topic
+                if not is_there or not host.is_open or host.store is not this_pass.store:
+                    return False
                 self._topic = topic
                 await asyncio.to_thread(job.run)
                 job.finish()
             if job.is_changed:
                 log.info("rewrote topic=%s/%d %r", topic.name, host.partition, job)
+        return True
 
     async def _let_go(self, topic: Topic) -> None:
         """Return when no thread works on the files of a topic that was deleted."""

@@ -14,26 +14,37 @@ fsync can be trusted, and a restart begins with what is proven.
 """
 
 import asyncio
+import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import Context
+from dataclasses import replace
 from pathlib import Path
 
 import waterclock
+from waterclock.model.backup import STREAMS
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import ForgedToken, StorageError, WaterclockError
+from waterclock.model.errors import (
+    ForgedToken,
+    StorageError,
+    Unavailable,
+    WaterclockError,
+)
 from waterclock.model.ids import Millis
+from waterclock.model.sections import DedupConfig
 from waterclock.model.views import NodeInfo, RequestLimits
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards
 from waterclock.node.log_cleaner import LogCleaner
-from waterclock.node.metadata import Metadata, open_metadata
+from waterclock.node.metadata import LOG, Metadata, open_metadata
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.opening import replica_host
 from waterclock.node.problems import (
     DISK_FAILED,
     DISK_FULL,
@@ -50,15 +61,22 @@ from waterclock.node.publish.publisher import Publisher
 from waterclock.node.publish.write_registry import WriteRegistry
 from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import FOLDER, Snapshots
+from waterclock.node.replicated_topics import ReplicatedTopics
+from waterclock.node.replication import META, Replication
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
+from waterclock.node.streams.origin import StreamsOrigin
+from waterclock.node.streams.partitions import StreamPartitions
 from waterclock.node.streams.persister import Persister
+from waterclock.node.streams.replicated_store import ReplicatedStore
 from waterclock.node.streams.store_poller import StorePoller
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 from waterclock.storage.flush import BackgroundThreads
 from waterclock.storage.folders.data_folder import DataFolder
+from waterclock.storage.folders.file_system import file_system_at
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.stores.base import Record, Stored, StreamStore
 from waterclock.stores.log.store import LogStore
 from waterclock.stores.opening import open_store
@@ -70,6 +88,13 @@ TOKEN_KEY = "streams/token_key"
 STORE_S_MAX = 5.0
 """How long the start waits for the store of streams."""
 
+log = logging.getLogger(__name__)
+
+
+def node_name(config: Config) -> str:
+    """Return what a node is called."""
+    return config.node.name or socket.gethostname()
+
 
 class Node:
     """A running node. Make one with `running_node`."""
@@ -77,37 +102,38 @@ class Node:
     is_joining = False
     """It has yet to join the other nodes of its cluster."""
 
-    def __init__(self, config: Config, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        replication: Replication | None = None,
+        meta_log_id: bytes = b"",
+    ) -> None:
+        """Of several nodes, each has a `replication` and follows the same log of records."""
         self.config = config
+        self._replication = replication
         self.clock = clock
-        self.name = config.node.name or socket.gethostname()
+        self.name = node_name(config)
         self.started_ms = clock.now_ms()
         self.is_serving = False
         """It takes requests: it has started, and is not stopping."""
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
-        self._threads = BackgroundThreads()
+        self._threads = BackgroundThreads(file_system=file_system_at(path))
         self._running: set[asyncio.Task[None]] = set()
         self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
         self._changed_ms = self.started_ms
         self._damaged_ms: dict[PartitionHost, Millis] = {}
         """When damage was first seen."""
+        self.more_problems: list[Callable[[], list[HealthProblem]]] = []
+        """Each tells what is wrong with something around the node."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.metadata: Metadata = open_metadata(
-            path / "meta", clock, self._threads, self._fail, self._note_full
-        )
+        self._meta: PartitionHost | None = None
+        self.metadata = self._open_records(path / "meta", meta_log_id)
         self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
-        self.topics = Topics(
-            path / "topics",
-            self.metadata,
-            config=config,
-            clock=clock,
-            threads=self._threads,
-            tasks=tasks,
-            on_failed=self._fail,
-            on_full=self._note_full,
-        )
+        self.topics = self._make_topics(path / "topics")
         self.publisher = Publisher(self.topics, config.limits, clock)
         self.batcher = PublishBatcher(
             self.topics, config.limits, clock, linger_ms=config.server.linger_ms
@@ -118,24 +144,53 @@ class Node:
         )
         self.topics.while_deleting.append(self.recurrences.topic_deleting)
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
-        self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
+        shards = None if replication is None else GroupShards(clock)
+        self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock, shards)
         self.snapshots = Snapshots(self.topics, self.metadata, _snapshot_folders(config, path))
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
+        self._make_streams(path)
+        self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
+        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
+
+    def _make_topics(self, path: Path) -> Topics:
+        return (Topics if self._replication is None else ReplicatedTopics)(
+            path,
+            self.metadata,
+            config=self.config,
+            clock=self.clock,
+            threads=self._threads,
+            tasks=self._tasks,
+            on_failed=self._fail,
+            on_full=self._note_full,
+        )
+
+    def _open_records(self, folder: Path, log_id: bytes) -> Metadata:
+        if self._replication is None:
+            return open_metadata(folder, self.clock, self._threads, self._fail, self._note_full)
+        self._meta = self._followed_meta(folder, log_id)
+        return Metadata(self._meta, self.clock)
+
+    def _make_streams(self, path: Path) -> None:
         self.ownership: Ownership = SoleOwner()
-        self.streams = StreamHost(config.streams, clock)
+        self.streams = StreamHost(self.config.streams, self.clock)
         self.stream_tokens: Tokens
+        store = _store_of(self.config, path)
+        self.replicated_streams: ReplicatedStore | None = None
+        if self._replication is not None and self.config.streams.store == "log:":
+            origin = StreamsOrigin(self.metadata, self.name, path / STREAMS)
+            partitions = StreamPartitions(self.topics, self.clock)
+            store = ReplicatedStore(partitions, origin, self._replication)
+            self.replicated_streams = store
         self.persister = Persister(
-            _store_of(config, path),
-            clock,
+            store,
+            self.clock,
             self.spawn,
             self._stored,
-            self._share_key,
+            self._share_key if self.replicated_streams is None else None,
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
-        self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
-        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"
@@ -180,12 +235,16 @@ class Node:
             )
         if self.disk.shortage is not None:
             found.append(problem_named(DISK_FULL, *self.disk.shortage))
+        for more in self.more_problems:
+            found += more()
         persister = self.persister
         if persister.problem is not None:
             found.append(problem_named(STORE_AWAY, persister.problem, persister.problem_since_ms))
         for topic in self.topics.all():
             for host in topic.partitions:
                 where = f"{topic.name}/{host.partition}"
+                if host.role == "closed" and host.problem is None:
+                    continue  # other nodes have it
                 if not host.is_open:
                     detail = f"{where}: {host.problem}"
                     found.append(problem_named(PARTITION_CLOSED, detail, self.started_ms))
@@ -207,12 +266,15 @@ class Node:
         """Open all there is and begin to work."""
         self.topics.on_opened.append(self._run_scheduler)
         self.topics.before_closing.append(self._end_schedulers)
-        self.stream_tokens = Tokens(await self._token_key())
-        await self.topics.open()
-        await self.dead_letters.open()
-        await self.groups.open()
-        await self.write_registry.open()
-        await self.snapshots.open()
+        if self._meta is None:
+            self.stream_tokens = Tokens(await self._token_key())
+            await self.topics.open()
+            await self.dead_letters.open()
+            await self.groups.open()
+            await self.write_registry.open()
+            await self.snapshots.open()
+        else:
+            await self._join(self._meta)
         for work in (
             self.batcher.run(),
             self.groups.run(),
@@ -224,6 +286,11 @@ class Node:
             self._watch(),
         ):
             self.spawn(work)
+        if self._meta is not None:
+            await self.groups.open()
+        if self.replicated_streams is not None:
+            self.log_cleaner.streams = self.replicated_streams.partitions
+            self.spawn(self.replicated_streams.bring_over())
         if self.persister.is_shared:
             self.spawn(self.store_poller.run())
         # Else the first to store something would be refused. A database that is away is not
@@ -249,6 +316,8 @@ class Node:
                     await self.groups.close()
             finally:
                 await self.persister.close()
+                if self._replication is not None:
+                    await self._replication.stop()
         finally:
             for task in tuple(self._running):
                 task.cancel()
@@ -279,13 +348,69 @@ class Node:
             self.topics.close()
         finally:
             try:
-                self.metadata.close()
+                if self._meta is None:
+                    self.metadata.close()
+                else:
+                    self._meta.close_replica("the node stops")
             finally:
                 self._threads.stop()
                 self._failure.cancel()
 
+    # Of several nodes
+
+    def _followed_meta(self, folder: Path, log_id: bytes) -> PartitionHost:
+        OsFolder(folder).close()  # makes it; who looks after the disk looks for it
+        return replica_host(
+            META,
+            0,
+            log_folder=folder,
+            timers_folder=None,
+            config=replace(self.config, log=LOG, dedup=DedupConfig(enabled=False)),
+            clock=self.clock,
+            threads=self._threads,
+            loop=asyncio.get_running_loop(),
+            on_failed=self._fail,
+            on_full=self._note_full,
+            log_id=log_id,
+        )
+
+    async def _join(self, meta: PartitionHost) -> None:
+        """Return when this node has all topics, and knows what the others know."""
+        assert self._replication is not None
+        assert isinstance(self.topics, ReplicatedTopics)
+        self.topics.follow(self._replication)
+        has_key = asyncio.Event()
+        self.metadata.on_committed(TOKEN_KEY, lambda name, value: has_key.set())
+        self.metadata.on_leading.append(lambda is_leading: self._spawn_lead())
+        meta.on_role.append(lambda host: self.metadata.role_changed())
+        await self._replication.open_meta(meta)
+        await self._replication.joined()
+        while (key := self.metadata.get(TOKEN_KEY)) is None:
+            await has_key.wait()
+        self.stream_tokens = Tokens(key)
+        await self.topics.open()
+
+    def _spawn_lead(self) -> None:
+        if not self.has_failed:
+            self.spawn(self._lead_records())
+
+    async def _lead_records(self) -> None:
+        """Take up what only the leader of the records does."""
+        if not self.metadata.is_leading:
+            return
+        assert isinstance(self.topics, ReplicatedTopics)
+        try:
+            await self._token_key()
+            await self.topics.ensure_own(GROUPS_TOPIC, SETTINGS)
+            await self.write_registry.tidy()
+            await self.snapshots.tidy()
+            await self.topics.drop_old_trash()
+        except Unavailable as error:
+            log.warning("records_not_taken_up reason=%s", error)  # the next leader does
+
     def _run_scheduler(self, topic: Topic, host: PartitionHost) -> None:
-        if host.is_open:
+        # Those of a replica are run by whoever replicates it, where it is led.
+        if host.is_open and host.role == "alone":
             self._schedulers[host] = self.spawn(host.scheduler.run())
 
     async def _end_schedulers(self, topic: Topic) -> None:
@@ -330,7 +455,9 @@ class Node:
 
 
 @asynccontextmanager
-async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
+async def running_node(
+    config: Config, clock: Clock, replication: Replication | None = None
+) -> AsyncIterator[Node]:
     """Run a node in the present loop for as long as the context lasts.
 
     Raises what made it end by itself, if something did.
@@ -338,8 +465,14 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
     node: Node | None = None
     try:
         async with task_group() as tasks:
-            node = Node(config, clock, tasks)
-            await node.start()
+            log_id = b"" if replication is None else await replication.meta_log_id()
+            node = Node(config, clock, tasks, replication, log_id)
+            try:
+                await node.start()
+            except BaseException:
+                if replication is not None:
+                    await replication.stop()  # before the logs are closed
+                raise
             try:
                 yield node
             finally:
@@ -357,4 +490,4 @@ def _snapshot_folders(config: Config, folder: Path) -> list[Path]:
 
 def _store_of(config: Config, folder: Path) -> StreamStore:
     url = config.streams.store
-    return LogStore(folder / "streams") if url == "log:" else open_store(url)
+    return LogStore(folder / STREAMS) if url == "log:" else open_store(url)

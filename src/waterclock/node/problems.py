@@ -14,6 +14,7 @@ STOPPING: Final = "stopping"
 DISK_FAILED: Final = "diskFailed"
 DISK_FULL: Final = "diskFull"
 STORE_AWAY: Final = "storeAway"
+COORDINATOR_AWAY: Final = "coordinatorAway"
 PARTITION_CLOSED: Final = "partitionClosed"
 PARTITION_DAMAGED: Final = "partitionDamaged"
 
@@ -25,6 +26,7 @@ ADVICE: Final = {
     DISK_FAILED: "look after the disk and the data folder, then start the node again",
     DISK_FULL: "free space, or delete topics: then what is due fires; reading goes on meanwhile",
     STORE_AWAY: "look after the database of streams.store; the node tries again by itself",
+    COORDINATOR_AWAY: "look after etcd (cluster.etcd): leaders go on, nobody can take over",
     PARTITION_CLOSED: "restore its folder from a copy, or delete the topic; then restart the node",
     PARTITION_DAMAGED: "restore its files from a copy, or accept the loss: waterclock log repair",
 }

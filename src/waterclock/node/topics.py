@@ -33,19 +33,22 @@ from waterclock.model.errors import (
     UnknownTopic,
     WaterclockError,
 )
-from waterclock.model.ids import Offset
 from waterclock.model.names import check_not_own, check_topic_name, is_own
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.model.views import Position, TopicInfo, TopicSettings
 from waterclock.node.detached import run_detached
-from waterclock.node.metadata import Metadata, Records
-from waterclock.node.partition.host import PartitionHost, open_all, open_host
+from waterclock.node.metadata import Metadata, Records, Ticket
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.opening import Unsettled, open_all, open_host, settle
 from waterclock.storage.flush import BackgroundThreads
 
 RECORD = "topic/"
 TRASH = "trash/"
+STREAMS_TOPIC = "__streams"
+"""Of several nodes: where stored streams are."""
 PARTITIONS_MAX = 1_024
+REPLICAS_MAX = 5
 RETENTION_MS_MAX = 36_500 * DAY_MS
 RETENTION_BYTES_MAX = 1 << 53
 
@@ -69,7 +72,8 @@ class Topic:
         self.name = name
         self.folder = folder
         self.settings = settings
-        self._log_ids = log_ids
+        self.log_ids = log_ids
+        """As its record says them; see `TopicRecord`."""
         self.partitions: list[PartitionHost] = []
         self.turn = 0
         """Counts publishes without a key, to send them to each partition in turn."""
@@ -85,11 +89,16 @@ class Topic:
         """Return the identity of a partition's log, in hex; empty if it is not known."""
         if number < len(self.partitions) and self.partitions[number].is_open:
             return self.partitions[number].store.log_id.hex()
-        return self._log_ids[number] if number < len(self._log_ids) else ""
+        return self.log_ids[number] if number < len(self.log_ids) else ""
+
+    @property
+    def led(self) -> list[PartitionHost]:
+        """The partitions that this node answers for: all, if it has no others beside it."""
+        return [host for host in self.partitions if host.role in ("alone", "leader")]
 
     def positions_at(self, time_ms: int) -> list[Position]:
-        """Return where each partition stood at a time."""
-        return [Position(host.partition, host.store.offset_at(time_ms)) for host in self.partitions]
+        """Return where each partition that is led here stood at a time."""
+        return [Position(host.partition, host.store.offset_at(time_ms)) for host in self.led]
 
     def partition(self, number: int) -> PartitionHost:
         if not 0 <= number < len(self.partitions):
@@ -227,6 +236,17 @@ class Topics:
                 return await self._make(name, settings)
         return topic if topic.settings == settings else await self._update(name, settings)
 
+    async def ensure_partitions(self, name: str, partitions: int) -> Topic:
+        """Return a topic with at least so many partitions, making it or adding to it if need be."""
+        settings = TopicSettings(partitions=partitions)
+        if is_own(name):
+            return await self.ensure_own(name, settings)
+        topic = await self.create(name, settings, if_absent=True)
+        if len(topic.partitions) < partitions:
+            grown = msgspec.structs.replace(topic.settings, partitions=partitions)
+            topic = await self.update(name, grown)
+        return topic
+
     async def _make(self, name: str, settings: TopicSettings) -> Topic:
         if not is_own(name):
             self._check_room(settings.partitions, is_new=True)
@@ -234,14 +254,14 @@ class Topics:
         await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
         try:
             topic.partitions = await self._add_partitions(topic, settings)
-            end = self._save(topic)
+            saved = self._save(topic)
         except BaseException:
             self._close_partitions(topic, 0)
             await self._empty_trash()
             raise
         self._topics[name] = topic
         self._tell_opened(topic, 0)
-        await self._metadata.wait_flushed(end)
+        await self._metadata.wait_flushed(saved)
         log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
         return topic
 
@@ -265,7 +285,7 @@ class Topics:
             old, topic.settings = topic.settings, settings
             topic.partitions += opened
             try:
-                end = self._save(topic)
+                saved = self._save(topic)
             except BaseException:
                 self._close_partitions(topic, before)
                 topic.settings = old
@@ -273,7 +293,7 @@ class Topics:
             self._tell_opened(topic, before)
             for callback in self.on_updated:
                 callback(topic)
-            await self._metadata.wait_flushed(end)
+            await self._metadata.wait_flushed(saved)
             log.info("topic_updated topic=%s partitions=%d", name, settings.partitions)
             return topic
 
@@ -294,7 +314,7 @@ class Topics:
                 topic = self.get(name)
                 others += [records_of(topic) for records_of in self.records_of]
                 records: Records = {RECORD + name: None, TRASH + topic.folder: b""}
-                end = self._metadata.write(ChainMap(records, *others))
+                written = self._metadata.write(ChainMap(records, *others))
                 del self._topics[name]
             # The rest takes as long as there are files; what else recurs must not wait for it.
             for callback in self.on_deleted:
@@ -302,7 +322,7 @@ class Topics:
             for ended in self.before_closing:
                 await ended(topic)
             await self._close_deleted(topic)
-            await self._metadata.wait_flushed(end)
+            await self._metadata.wait_flushed(written)
             log.info("topic_deleted topic=%s", name)
             await self._empty_trash()
 
@@ -325,15 +345,18 @@ class Topics:
             name = key.removeprefix(RECORD)
             topics.append(Topic(name, record.folder, record.settings, record.log_ids))
         counts = [topic.settings.partitions for topic in topics]
+        unsettled: list[Unsettled] = []
         hosts = iter(
             await open_all(
                 [
-                    self._opening(topic, number, is_new=False)
+                    self._opening(topic, number, is_new=False, unsettled=unsettled)
                     for topic, count in zip(topics, counts, strict=True)
                     for number in range(count)
-                ]
+                ],
+                are_new=False,
             )
         )
+        await settle(unsettled, self._threads)
         for topic, count in zip(topics, counts, strict=True):
             topic.partitions = list(islice(hosts, count))
             self._topics[topic.name] = topic
@@ -359,12 +382,20 @@ class Topics:
         """
         added = range(len(topic.partitions), settings.partitions)
         try:
-            return await open_all([self._opening(topic, number, is_new=True) for number in added])
+            openings = [self._opening(topic, number, is_new=True) for number in added]
+            return await open_all(openings, are_new=True)
         except StorageFull as error:
             self._on_full(error)
             raise
 
-    def _opening(self, topic: Topic, number: int, *, is_new: bool) -> Callable[[], PartitionHost]:
+    def _opening(
+        self,
+        topic: Topic,
+        number: int,
+        *,
+        is_new: bool,
+        unsettled: list[Unsettled] | None = None,
+    ) -> Callable[[], PartitionHost]:
         return partial(
             open_host,
             topic.name,
@@ -378,6 +409,7 @@ class Topics:
             on_full=self._on_full,
             is_new=is_new,
             new_log_id=bytes.fromhex(topic.log_id(number)) or os.urandom(16),
+            unsettled=unsettled,
         )
 
     def _tell_opened(self, topic: Topic, first: int) -> None:
@@ -390,7 +422,7 @@ class Topics:
             host.close()
         del topic.partitions[first:]
 
-    def _save(self, topic: Topic) -> Offset:
+    def _save(self, topic: Topic) -> Ticket:
         log_ids = tuple(topic.log_id(number) for number in range(len(topic.partitions)))
         record = TopicRecord(folder=topic.folder, settings=topic.settings, log_ids=log_ids)
         saved = {RECORD + topic.name: msgspec.json.encode(record), TRASH + topic.folder: None}
@@ -425,6 +457,7 @@ class Topics:
     def _check(self, settings: TopicSettings) -> None:
         _check_range("partitions", settings.partitions, 1, PARTITIONS_MAX)
         _check_range("retention_ms", settings.retention_ms, 0, RETENTION_MS_MAX)
+        _check_range("replication_factor", settings.replication_factor, 1, REPLICAS_MAX)
         _check_range("retention_bytes", settings.retention_bytes, 0, RETENTION_BYTES_MAX)
         # The sections know the ranges of these.
         Topic("", "", settings).delivery(self._config.delivery)

@@ -88,8 +88,7 @@ def _logs_of(node: Node) -> Iterator[tuple[str, PartitionStore, int]]:
             path = f"topics/{topic.folder}/{host.partition}/log"
             yield path, host.store, host.store.acknowledged_end
     streams = node.persister.store_in_use
-    if node.config.streams.store == "log:":
-        assert isinstance(streams, LogStore)
+    if isinstance(streams, LogStore) and node.config.streams.store == "log:":
         if not streams.is_open:
             problem = node.persister.problem or "their store is closed"
             raise StoreUnavailable(f"stored streams cannot be backed up: {problem}")

@@ -14,14 +14,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from waterclock.delivery.events import WriteDeadLetters
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput
-from waterclock.model.names import DEAD_LETTERS, check_not_own, is_own
-from waterclock.model.views import DeadLetter, TopicSettings
+from waterclock.model.names import DEAD_LETTERS, check_not_own
+from waterclock.model.views import DeadLetter
 from waterclock.node.dead_letters.progress import progress_key
 from waterclock.node.dead_letters.redrive import (
     DeadLetterPartition,
@@ -39,6 +37,7 @@ from waterclock.node.groups.outbound import DeliveryBatch, read_batch
 from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.remote_log import is_elsewhere
 from waterclock.node.topics import Topic, Topics
 
 WRITTEN_AT_ONCE = 500
@@ -65,20 +64,36 @@ class DeadLetters:
         self._clock = clock
         self._partitions: dict[PartitionHost, DeadLetterPartition] = {}
         self._changing = asyncio.Lock()
+        topics.on_deleted.append(self._topic_deleted)
+        metadata.on_leading.append(lambda is_leading: self._lead_changed())
 
     async def open(self) -> None:
-        """Take up which dead letters are done. Call it once the topics are open, before any is
-        written: the next ones may get offsets that a log has lost, and that records still name."""
+        """Take up which dead letters are done, on a node that is alone. Call it once the topics are
+        open, before any is written: the next ones may get offsets that a log has lost, and that
+        records still name."""
         outlived: dict[str, bytes | None] = {}
         for topic in self._topics.all():
             for host in topic.partitions:
                 saved = self._metadata.get(progress_key(host))
                 if saved is not None and host.is_open:
-                    partition = self._partitions[host] = DeadLetterPartition(host, saved)
+                    partition = self._partition(topic, host)
                     if partition.record() != saved:
                         outlived[partition.key] = partition.record()
         await self._metadata.put_many(outlived)
-        self._topics.on_deleted.append(self._topic_deleted)
+
+    def _lead_changed(self) -> None:
+        """Read the records anew, when they are asked for: others may have changed them."""
+        for partition in self._partitions.values():
+            partition.is_stale = True
+        self._partitions.clear()
+
+    def _partition(self, topic: Topic, host: PartitionHost) -> DeadLetterPartition:
+        partition = self._partitions.get(host)
+        if partition is None or not partition.is_current:
+            saved = self._metadata.get(progress_key(host))
+            log_id = bytes.fromhex(topic.log_id(host.partition))
+            partition = self._partitions[host] = DeadLetterPartition(host, saved, log_id=log_id)
+        return partition
 
     def _topic_deleted(self, topic: Topic) -> None:
         for host in topic.partitions:
@@ -99,6 +114,7 @@ class DeadLetters:
         host = topic.partition(partition.number)
         ranges = list(effect.ranges)
         while ranges:
+            await partition.log.load(ranges[0][0])
             # At no time, so that none is too late to be kept.
             found = read_batch(partition.log, ranges, 0)
             ranges = [(max(start, found.end), end) for start, end in ranges if end > found.end]
@@ -112,15 +128,7 @@ class DeadLetters:
         if topic is not None and len(topic.partitions) >= partitions:
             return topic
         partitions = len(self._topics.get(origin).partitions)
-        if topic is None:
-            settings = TopicSettings(partitions=partitions)
-            if is_own(name):
-                return await self._topics.ensure_own(name, settings)
-            topic = await self._topics.create(name, settings, if_absent=True)
-        if len(topic.partitions) < partitions:
-            grown = msgspec.structs.replace(topic.settings, partitions=partitions)
-            topic = await self._topics.update(name, grown)
-        return topic
+        return await self._topics.ensure_partitions(name, partitions)
 
     def _batches(
         self,
@@ -172,7 +180,7 @@ class DeadLetters:
             raise BadInput("limit must not be negative")
         finished = 0
         async with self._changing:
-            partitions = self._partitions_of(topic.name)
+            partitions = await self._partitions_of(topic.name)
             wanted = wanted_by_partition(positions, len(partitions))
             for partition, end in [(partition, partition.end) for partition in partitions]:
                 only = None if wanted is None else wanted.get(partition.host.partition, set())
@@ -190,7 +198,7 @@ class DeadLetters:
         """Return dead letters of a topic in the order of partitions and offsets."""
         if limit < 0:
             raise BadInput("limit must not be negative")
-        partitions = self._partitions_of(topic)
+        partitions = await self._partitions_of(topic)
         number, start = _page(page)
         limit = min(limit or LIST_DEFAULT, LIST_MAX)
         found: list[DeadLetter] = []
@@ -209,14 +217,17 @@ class DeadLetters:
         next_page = f"{more[0].partition}:{more[0].offset}" if more else ""
         return DeadLetterPage(found[:limit], next_page, total)
 
-    def _partitions_of(self, topic: str) -> tuple[DeadLetterPartition, ...]:
+    async def _partitions_of(self, topic: str) -> tuple[DeadLetterPartition, ...]:
+        """Return those that can be read, here or elsewhere, as they are now."""
         self._topics.get(topic)
         dead = self._topics.find(topic + DEAD_LETTERS)
-        hosts = [] if dead is None else [host for host in dead.partitions if host.is_open]
-        for host in hosts:
-            if host not in self._partitions:
-                self._partitions[host] = DeadLetterPartition(host, None)
-        return tuple(self._partitions[host] for host in hosts)
+        if dead is None:
+            return ()
+        hosts = [host for host in dead.partitions if host.is_open or is_elsewhere(host)]
+        partitions = tuple(self._partition(dead, host) for host in hosts)
+        for partition in partitions:
+            await partition.refresh()
+        return partitions
 
 
 def _page(page: str) -> tuple[int, int]:

@@ -33,8 +33,11 @@ def encode_progress(log_id: bytes, done: OffsetTracker) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
 
-def decode_progress(data: bytes, *, log_id: bytes, log_end: int) -> OffsetTracker:
-    """Return what is done in the log that has this id and end; raises BadInput."""
+def decode_progress(data: bytes, *, log_id: bytes, log_end: int | None) -> OffsetTracker:
+    """Return what is done in the log that has this id and end; raises BadInput.
+
+    Say where the log ends if it may have lost its tail: others will have those offsets.
+    """
     if len(data) < _HEAD.size + LOG_ID_BYTES:
         raise BadInput("the progress of dead letters is cut short")
     magic, version, crc = _HEAD.unpack_from(data)
@@ -45,4 +48,5 @@ def decode_progress(data: bytes, *, log_id: bytes, log_end: int) -> OffsetTracke
         raise BadInput("the progress of dead letters fails its checksum")
     if body[:LOG_ID_BYTES] != log_id:
         return empty_tracker(0)
-    return below(log_end, decode_tracker(body[LOG_ID_BYTES:]))
+    done = decode_tracker(body[LOG_ID_BYTES:])
+    return done if log_end is None else below(log_end, done)

@@ -22,11 +22,17 @@ from waterclock.delivery.progress import empty_tracker
 from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
 from waterclock.log.schema import MESSAGES, decode, integers, row_offsets
-from waterclock.model.errors import BadInput, UnknownTopic
+from waterclock.model.errors import BadInput, Fenced, UnknownTopic
 from waterclock.node.dead_letters.progress import decode_progress, encode_progress, progress_key
 from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.partition.remote_log import (
+    PartitionLog,
+    current_log,
+    is_elsewhere,
+    log_of,
+)
 from waterclock.node.topics import Topic
 
 SLICE_S = 0.005
@@ -45,19 +51,22 @@ class OpenDeadLetters(NamedTuple):
 class DeadLetterPartition:
     """The dead letters of one partition, and which of them are done."""
 
-    def __init__(self, host: PartitionHost, saved: bytes | None) -> None:
+    def __init__(self, host: PartitionHost, saved: bytes | None, *, log_id: bytes) -> None:
         """Bring the record that was saved when the partition opens, before more is written."""
         self.host = host
+        self._log_id = log_id
         self.key = progress_key(host)
         self.is_gone = False
         """The topic was deleted: there is nothing to read, and nothing to finish."""
-        self._log = LogReader(host.store)
+        self.is_stale = False
+        """The lead of the records was won or lost since: they may say more."""
+        self._log = log_of(host)
         self._done = empty_tracker(0)
         if saved is not None:
+            # The replica here may be behind; what is done is committed, and lost nowhere.
+            log_end = host.store.end if host.role == "alone" else None
             try:
-                self._done = decode_progress(
-                    saved, log_id=host.store.log_id, log_end=host.store.end
-                )
+                self._done = decode_progress(saved, log_id=log_id, log_end=log_end)
             except BadInput as error:
                 # Showing what was done is allowed, hiding what was not is not.
                 log.error("dead_letter_progress_lost partition=%r error=%s", host, error)
@@ -69,7 +78,11 @@ class DeadLetterPartition:
     @property
     def end(self) -> int:
         """One past the last dead letter there is now."""
-        return self.host.store.acknowledged_end
+        return self._log.end
+
+    async def refresh(self) -> None:
+        """Read the log as it is now: copies come and go, and are opened anew."""
+        self._log = await current_log(self.host)
 
     async def open_dead_letters(
         self, start: int, end: int, only: set[int] | None = None
@@ -93,7 +106,7 @@ class DeadLetterPartition:
     async def count(self) -> int:
         """Return how many dead letters are not done."""
         async with self._counting:
-            start, end = self.host.store.start, self.end
+            start, end = self._log.start, self.end
             if start != self._counted_start:
                 self._counted_start = self._counted_end = start
                 self._rows = 0
@@ -112,24 +125,32 @@ class DeadLetterPartition:
         """
         self._check_there()
         # What retention took is done as well, or it would be a hole for ever.
-        self._done.add(0, self.host.store.start)
+        self._done.add(0, self._log.start)
         self._done.add_many(np.array(offsets, np.int64))
         return self.record()
 
     def record(self) -> bytes:
         """Return what is done, to be saved."""
-        return encode_progress(self.host.store.log_id, self._done)
+        return encode_progress(self._log_id, self._done)
+
+    @property
+    def is_current(self) -> bool:
+        """The log is open as it was, and the record what was read."""
+        return not self.is_stale and _is_current(self._log, self.host)
 
     def _check_there(self) -> None:
         if self.is_gone:
             raise UnknownTopic(self.host.topic)
+        if not self.is_current:
+            raise Fenced(f"the lead of {self.host.topic}, or of the records, has moved: ask again")
 
     async def _frames(self, start: int, end: int) -> AsyncIterator[Frame]:
         """Yield the readable frames with messages, letting the loop go in between."""
-        at = max(start, self.host.store.start)
+        at = max(start, self._log.start)
         begun = time.perf_counter()
         while at < end:
             self._check_there()
+            await self._log.load(at)
             frame = self._log.at(at)
             if frame is None:
                 return
@@ -142,6 +163,13 @@ class DeadLetterPartition:
             if time.perf_counter() - begun > SLICE_S:
                 await asyncio.sleep(0)
                 begun = time.perf_counter()
+
+
+def _is_current(log: PartitionLog, host: PartitionHost) -> bool:
+    """Say if a log is still the one to read: copies come and go, and are opened anew."""
+    if isinstance(log, LogReader):
+        return host.is_open and host.store is log.store
+    return is_elsewhere(host)
 
 
 def wanted_by_partition(

@@ -55,10 +55,14 @@ class GroupCleaner:
         self._config = config
 
     def consumed_end(self, topic: str, partition: int) -> int | None:
-        """Return what every group of a topic has done in a partition; None without groups."""
+        """Return what every group of a topic has done in a partition; None without groups, and 0
+        if this node does not know of all groups."""
+        elsewhere = self._groups.saved_ends(topic, partition)
+        if elsewhere is None:
+            return 0
         groups = [group for group in self._groups.hosts() if group.topic == topic]
         found = [each.partitions[partition] for each in groups if partition < len(each.partitions)]
-        return min((each.cursor.committed for each in found), default=None)
+        return min((*(each.cursor.committed for each in found), *elsewhere), default=None)
 
     # Retention
 

@@ -302,7 +302,8 @@ class GroupDelivery:
             return False
         if found:
             self._handle(partition, LogRead(tuple(found)), now_ms)
-        return bool(cursor.room) and cursor.read_from < partition.log.end
+        # Where nothing was found, it is on its way here from another node.
+        return bool(found and cursor.room) and cursor.read_from < partition.log.end
 
     # Performing
 

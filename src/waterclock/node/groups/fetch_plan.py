@@ -21,7 +21,8 @@ from waterclock.log.frame import Frame
 from waterclock.log.schema import row_offsets
 from waterclock.model.units import MIB
 from waterclock.node.groups.outbound import in_use_at
-from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.partition.log_reader import Missing
+from waterclock.node.partition.remote_log import PartitionLog
 
 Int64s = npt.NDArray[np.int64]
 PlannedRange = RangeReadable | RangeSkipped
@@ -34,7 +35,7 @@ LARGE_FACTOR = 4
 
 
 def plan_fetch(
-    log: LogReader, start: int, *, room: int, bytes_free: int, now_ms: int
+    log: PartitionLog, start: int, *, room: int, bytes_free: int, now_ms: int
 ) -> list[PlannedRange]:
     """Return what follows at `start`, up to `room` messages; nothing if the log ends there."""
     found: list[PlannedRange] = []
@@ -80,7 +81,7 @@ def _add(found: list[PlannedRange], event: PlannedRange) -> None:
 
 
 def _messages(
-    log: LogReader, frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
+    log: PartitionLog, frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
 ) -> Iterable[PlannedRange]:
     """Return what a deliverable frame has from `start` on, in order and without gaps."""
     header = frame.header

@@ -5,13 +5,18 @@ A group is `group/<topic>/<group>` (its generation, and more) and, for each part
 is saved every second if it has changed, all groups in one write, and when a partition moves: so a
 crash delivers about a second's acks again, and loses none. Generations are durable before any
 member hears of them.
+
+Of several nodes each has the groups whose records it leads (`shards.py`). They open when it begins
+to lead them, and when it does no more, sessions end with an error that has members come again.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -24,29 +29,39 @@ from waterclock.model.errors import (
     NotFound,
     Stopping,
     StorageFull,
+    Unavailable,
 )
 from waterclock.model.names import DEAD_LETTERS, check_name, is_own
 from waterclock.model.views import GroupInfo
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.logs import GroupLogs
 from waterclock.node.groups.partition import GroupPartition, cursor_from
 from waterclock.node.groups.positions import Start, position_of, targets_of
 from waterclock.node.groups.records import (
     GROUP,
-    PROGRESS,
     GroupRecord,
     group_record,
     new_run_id,
     progress_key,
     progress_of,
+    records_of_group,
+    records_of_groups,
+    records_of_topic,
+    saved_ends,
 )
+from waterclock.node.groups.saver import GroupSaver, by_shard
 from waterclock.node.groups.session import Ending, Session
+from waterclock.node.groups.shards import GroupShards, OwnShard, Shards, shard_of
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.topics import Ensured, Topic, Topics
 
 SAVE_EVERY_S = 1.0
+CLOSE_S_MAX = 5.0
+"""How long a node of several waits for the others to save progress when it stops."""
+ADOPTED = "adopted"
+"""The record of a shard that has the groups of the node that was alone before."""
 
 log = logging.getLogger("waterclock.delivery")
 
@@ -61,19 +76,29 @@ class Groups:
         dead_letters: DeadLetters,
         config: Config,
         clock: Clock,
+        shards: GroupShards | None = None,
     ) -> None:
+        """Keep records in the metadata; or, of several nodes, in the shards that this one leads."""
         self._topics = topics
         self._metadata = metadata
+        self._replicated = shards
+        self._shards: Shards = shards or OwnShard(metadata)
         self._dead_letters = dead_letters
         self._config = config
         self._wall = clock
         self.clock = RunningClock(clock)
         """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
-        self._logs: dict[PartitionHost, LogReader] = {}
-        self._changing = asyncio.Lock()
+        self._logs = GroupLogs(self._spawn)
+        self._changing: WeakKeyDictionary[Metadata, asyncio.Lock] = WeakKeyDictionary()
+        """Held while groups of a shard are made, moved or deleted."""
         self._tasks: asyncio.TaskGroup | None = None
         self._started = asyncio.Event()
+        self._saver = GroupSaver(self._is_current, self.now_ms, self.clock)
+        self.save_generation = self._saver.save_generation
+        self.save_records = self._saver.save_records
+        self.note_in_use = self._saver.note_in_use
+        self.save_progress = self._saver.save_progress
 
     def __repr__(self) -> str:
         return f"<Groups {len(self._hosts)}>"
@@ -82,28 +107,83 @@ class Groups:
         """Make groups by other settings from now on."""
         self._config = config
 
+    def saved_ends(self, topic: str, partition: int) -> list[int] | None:
+        """Return what groups have done in a partition, as far as they have saved it, wherever their
+        home is; None if some of them are not known here."""
+        if self._replicated is None:
+            return []
+        shards, known = self._replicated.followed(), self._topics.find(topic)
+        if shards is None or known is None:
+            return None
+        return [
+            end
+            for shard in shards
+            for end in saved_ends(shard, topic, partition, folder=known.folder)
+        ]
+
     # Start and end
 
     async def open(self) -> None:
-        """Take up every group where it was."""
-        orphans: dict[str, bytes | None] = {}
-        for key, value in self._metadata.items(GROUP):
-            topic_name, group = key.removeprefix(GROUP).split("/")
-            topic = self._topics.find(topic_name)
-            if topic is None:
-                orphans |= self._forgotten(topic_name, group)
-                continue
-            record = msgspec.json.decode(value, type=GroupRecord)
-            saved = [self._saved_partition(record, topic, group, each) for each in topic.partitions]
-            host = self._add(topic, group, saved, record.generation)
-            host.active_ms = record.active_ms or self.now_ms()
-            host.is_used = record.is_used
-        await self._metadata.put_many(orphans)
-        await self.save_all()
+        """Take up every group where it was; of several nodes, once `run` is running."""
         self._topics.on_opened.append(self._partition_opened)
         self._topics.on_updated.append(self._topic_updated)
-        self._topics.records_of.append(self._records_of)
         self._topics.on_deleted.append(self._topic_deleted)
+        if self._replicated is None:
+            self._topics.records_of.append(self._records_of)
+            orphans = self._take_up(self._metadata)
+            await self._metadata.put_many(orphans)
+            await self.save_all()
+            return
+        for topic in self._topics.all():
+            for host in topic.partitions:
+                host.on_role.append(self._role_changed)
+        await self._started.wait()
+        self._replicated.follow(self._topics, self._shard_moved)
+
+    def _take_up(self, metadata: Metadata) -> Records:
+        """Open the groups of a shard; return the records of those whose topic is gone."""
+        orphans: Records = {}
+        for key, value in metadata.items(GROUP):
+            topic_name, group = key.removeprefix(GROUP).split("/")
+            topic = self._topics.find(topic_name)
+            record = msgspec.json.decode(value, type=GroupRecord)
+            if topic is None or record.folder not in ("", topic.folder):
+                orphans |= records_of_group(metadata, topic_name, group)
+                continue
+            saved = [
+                self._saved_partition(metadata, record, topic, group, each)
+                for each in topic.partitions
+            ]
+            host = self._add(topic, group, saved, record.generation, metadata)
+            host.active_ms = record.active_ms or self.now_ms()
+            host.is_used = record.is_used
+        return orphans
+
+    def _shard_moved(self, number: int, metadata: Metadata, is_home: bool) -> None:
+        """Open the groups of a shard, or let another node have them."""
+        if not is_home:
+            for host in self._of_shard(metadata):
+                self._remove(host, Ending.MOVED)
+            log.info("groups_moved shard=%s", metadata.name)
+            return
+        if metadata.get(ADOPTED) is None:
+            # Those of the node that was alone before it was one of several.
+            adopted = records_of_groups(self._metadata, lambda group: shard_of(group) == number)
+            metadata.write({**adopted, ADOPTED: b"1"})
+        orphans = self._take_up(metadata)
+        log.info("groups_taken_up shard=%s groups=%d", metadata.name, len(self._of_shard(metadata)))
+        self._forget(metadata, orphans)
+
+    def _forget(self, metadata: Metadata, records: Records) -> None:
+        """End records of groups that are gone; if that fails, the next home does it."""
+        if records and self._tasks is not None:
+            self._tasks.create_task(self._forget_now(metadata, records))
+
+    async def _forget_now(self, metadata: Metadata, records: Records) -> None:
+        try:
+            await metadata.put_many(records)
+        except (StorageFull, Unavailable) as error:
+            log.warning("groups_not_forgotten shard=%s error=%s", metadata.name, error)
 
     async def run(self) -> None:
         """Own all that groups wait for, and save progress, until cancelled."""
@@ -113,7 +193,9 @@ class Groups:
                 self._started.set()
                 while True:
                     await asyncio.sleep(SAVE_EVERY_S)
-                    await self.save_progress(self._hosts.values())
+                    for metadata, hosts in by_shard(self._hosts.values()).items():
+                        if not self._saver.is_saving(metadata):
+                            tasks.create_task(self._saver.save_shard(metadata, hosts))
         finally:
             self._tasks = None
             for host in self._hosts.values():
@@ -127,77 +209,28 @@ class Groups:
         """End every session and save all progress."""
         for host in self._hosts.values():
             host.end(Ending.STOPPING)
-        await self.save_all()
+        with suppress(TimeoutError):  # the next home has what was saved a second ago
+            async with asyncio.timeout(None if self._replicated is None else CLOSE_S_MAX):
+                await self.save_all()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         if self._tasks is None:
             work.close()
             raise Stopping("the node is stopping")
-        self._tasks.create_task(work)
+        return self._tasks.create_task(work)
 
     # Records
-
-    async def save_generation(self, host: GroupHost, generation: int) -> None:
-        """Make a generation of a group durable."""
-        if self._is_current(host):
-            host.active_ms = max(host.active_ms, self.now_ms())
-            await self._metadata.put_many(group_record(host, generation))
-
-    async def save_records(self, hosts: Iterable[GroupHost]) -> None:
-        """Save all there is to know of some groups, as far as the disk has room."""
-        current = [host for host in hosts if self._is_current(host)]
-        records: dict[str, bytes | None] = {}
-        for host in current:
-            records |= group_record(host, host.generation)
-        try:
-            await self._metadata.put_many(records)
-        except StorageFull as error:
-            log.warning("groups_not_saved error=%s", error)
-        await self.save_progress(current)
-
-    async def note_in_use(self, hosts: Iterable[GroupHost]) -> None:
-        """Remember that groups are in use now."""
-        noted = list(hosts)
-        for host in noted:
-            host.active_ms = max(host.active_ms, self.now_ms())
-        await self.save_records(noted)
 
     def now_ms(self) -> int:
         """Return the time by which groups expire: the wall clock's, but never ahead of the time
         that has passed since the start, so that no clock set forward ends them all."""
         return min(self._wall.now_ms(), self.clock.now_ms())
 
-    async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
-        """Save what has changed of the progress of some groups, in one write."""
-        try:
-            await self._write_progress(hosts)
-        except StorageFull as error:
-            log.warning("progress_not_saved error=%s", error)
+    def _of_shard(self, metadata: Metadata) -> list[GroupHost]:
+        return [host for host in self._hosts.values() if host.metadata is metadata]
 
-    async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
-        current = [host for host in hosts if self._is_current(host)]
-        shift_ms = self.clock.set_by_ms()
-        partitions = [(host, partition) for host in current for partition in host.partitions]
-        changed = [each for each in partitions if each[1].must_save(shift_ms=shift_ms)]
-        for _, partition in changed:
-            partition.is_changed = False
-        records: dict[str, bytes | None] = {
-            progress_key(host.topic, host.name, each.number): each.encode(shift_ms=shift_ms)
-            for host, each in changed
-        }
-        # In one write with the first answers: no crash makes an unused group of one that gave some.
-        found_used = {host for host, _ in changed if host.has_answered and not host.is_used}
-        for host in found_used:
-            host.is_used = True
-            records |= group_record(host, host.generation)
-        try:
-            await self._metadata.put_many(records)
-        except StorageFull:
-            for _, partition in changed:
-                partition.is_changed = True
-            for host in found_used:
-                host.is_used = False
-            raise
+    def _lock(self, metadata: Metadata) -> asyncio.Lock:
+        return self._changing.setdefault(metadata, asyncio.Lock())
 
     def _records(self, host: GroupHost, generation: int) -> Records:
         shift_ms = self.clock.set_by_ms()
@@ -206,11 +239,6 @@ class Groups:
     def _is_current(self, host: GroupHost) -> bool:
         """Tell whether a group was not removed while something of it waited to be saved."""
         return self._hosts.get((host.topic, host.name)) is host
-
-    def _forgotten(self, topic: str, group: str) -> dict[str, bytes | None]:
-        keys = [f"{GROUP}{topic}/{group}"]
-        keys += [key for key, _ in self._metadata.items(f"{PROGRESS}{topic}/{group}/")]
-        return dict.fromkeys(keys)
 
     # Sessions
 
@@ -231,6 +259,7 @@ class Groups:
         name = member or f"{group[:150]}-{os.urandom(6).hex()}"
         check_name("member", name)
         await self._started.wait()
+        self._shards.metadata_of(group)
         found, made_partitions = await self._ensure_topic(topic)
         host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
         session = await host.join(name, credit=credit)
@@ -244,7 +273,8 @@ class Groups:
         return await self._topics.ensure(topic)
 
     async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
-        async with self._changing:
+        metadata = self._shards.metadata_of(group)
+        async with self._lock(metadata):
             host = self._hosts.get((topic.name, group))
             if host is not None:
                 return host
@@ -253,11 +283,11 @@ class Groups:
                 raise CapacityReached("groups", limit, meaning="see groups.groups_max")
             partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
             for partition in partitions:
-                self._begin(topic, partition, position_of(partition, start, start_ms))
-            host = self._add(topic, group, partitions, 0)
+                self._begin(topic, partition, await position_of(partition, start, start_ms))
+            host = self._add(topic, group, partitions, 0, metadata)
             host.active_ms = self.now_ms()
             try:
-                await self._metadata.put_many(self._records(host, 0))
+                await metadata.put_many(self._records(host, 0))
             except BaseException:
                 self._remove(host, Ending.STOPPING)
                 raise
@@ -270,12 +300,19 @@ class Groups:
         partition.cursor = Cursor(config, committed=committed, has_dead_letters=has_dead_letters)
 
     def _add(
-        self, topic: Topic, group: str, partitions: list[GroupPartition], generation: int
+        self,
+        topic: Topic,
+        group: str,
+        partitions: list[GroupPartition],
+        generation: int,
+        metadata: Metadata,
     ) -> GroupHost:
         host = GroupHost(
             topic.name,
             group,
             partitions,
+            folder=topic.folder,
+            metadata=metadata,
             generation=generation,
             delivery=topic.delivery(self._config.delivery),
             config=self._config.groups,
@@ -290,15 +327,21 @@ class Groups:
 
     def _remove(self, host: GroupHost, ending: Ending) -> None:
         host.end(ending)
-        self._hosts.pop((host.topic, host.name), None)
+        if self._is_current(host):
+            del self._hosts[host.topic, host.name]
 
     # Partitions
 
     def _saved_partition(
-        self, record: GroupRecord, topic: Topic, group: str, host: PartitionHost
+        self,
+        metadata: Metadata,
+        record: GroupRecord,
+        topic: Topic,
+        group: str,
+        host: PartitionHost,
     ) -> GroupPartition:
         number = host.partition
-        saved = self._metadata.get(progress_key(topic.name, group, number))
+        saved = metadata.get(progress_key(topic.name, group, number))
         run_id = record.run_ids[number] if number < len(record.run_ids) else new_run_id()
         partition = self._partition(topic, host, saved, run_id)
         partition.missed = record.missed[number] if number < len(record.missed) else 0
@@ -307,12 +350,13 @@ class Groups:
     def _partition(
         self, topic: Topic, host: PartitionHost, saved: bytes | None, run_id: str
     ) -> GroupPartition:
-        reader = self._reader(host)
+        reader = self._logs.of(host)
         cursor, problem = cursor_from(
             saved,
             topic.delivery(self._config.delivery),
             log=reader,
             has_dead_letters=not topic.name.endswith(DEAD_LETTERS),
+            is_replicated=host.role != "alone",
         )
         if problem is not None:
             log.error("progress_lost partition=%r error=%s", host, problem)
@@ -321,15 +365,17 @@ class Groups:
         partition.is_changed = saved is not None and problem is None and cursor.encode() != saved
         return partition
 
-    def _reader(self, partition: PartitionHost) -> LogReader | None:
-        if not partition.is_open:
-            return None
-        reader = self._logs.get(partition)
-        if reader is None:
-            reader = self._logs[partition] = LogReader(partition.store)
-        return reader
+    def _role_changed(self, partition: PartitionHost) -> None:
+        """Have groups go on with a log that was opened, closed, or opened anew."""
+        if not self._logs.is_current(partition):
+            self._logs.drop(partition)
+            reader = self._logs.of(partition)
+            for host in self._of_topic(partition.topic):
+                host.reopen(partition, reader)
 
     def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
+        if self._replicated is not None:
+            partition.on_role.append(self._role_changed)
         for host in self._of_topic(topic.name):
             host.add_partition(self._partition(topic, partition, None, new_run_id()))
 
@@ -340,12 +386,14 @@ class Groups:
     def _topic_deleted(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):
             self._remove(host, Ending.TOPIC_GONE)
+            if self._replicated is not None:
+                gone = records_of_group(host.metadata, host.topic, host.name)
+                self._forget(host.metadata, gone)
         for partition in topic.partitions:
-            self._logs.pop(partition, None)
+            self._logs.drop(partition)
 
     def _records_of(self, topic: Topic) -> Records:
-        prefixes = f"{GROUP}{topic.name}/", f"{PROGRESS}{topic.name}/"
-        return {key: None for prefix in prefixes for key, _ in self._metadata.items(prefix)}
+        return records_of_topic(self._metadata, topic.name)
 
     def _of_topic(self, topic: str) -> list[GroupHost]:
         return [host for host in self._hosts.values() if host.topic == topic]
@@ -367,11 +415,11 @@ class Groups:
 
     async def delete(self, topic: str, group: str) -> None:
         """Forget a group; raises Busy while it has members."""
-        async with self._changing:
+        async with self._lock(self._host(topic, group).metadata):
             host = self._idle_host(topic, group, "delete")
-            end = self._metadata.write(self._forgotten(topic, group))
+            written = host.metadata.write(records_of_group(host.metadata, topic, group))
             self._remove(host, Ending.STOPPING)
-            await self._metadata.wait_flushed(end)
+            await host.metadata.wait_flushed(written)
             log.info("group_deleted topic=%s group=%s", topic, group)
 
     async def seek(
@@ -386,28 +434,29 @@ class Groups:
         """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
         Busy while it has members, or dead messages that wait to be written."""
         found = self._topics.get(topic)
-        async with self._changing:
+        async with self._lock(self._host(topic, group).metadata):
             host = self._idle_host(topic, group, "move")
             if host.dead_letters:
                 raise Busy(f"group {group!r} has dead letters that are not written: try again")
-            targets = targets_of(host.partitions, start, start_ms, positions)
+            targets = await targets_of(host.partitions, start, start_ms, positions)
             before = [(each, each.cursor, each.run_id) for each in host.partitions]
             for partition, offset in targets:
                 self._begin(found, partition, offset)
                 partition.run_id = new_run_id()
             host.active_ms, host.is_used = max(host.active_ms, self.now_ms()), True
             try:
-                end = self._metadata.write(self._records(host, host.generation))
-            except StorageFull:
+                written = host.metadata.write(self._records(host, host.generation))
+            except (StorageFull, Unavailable):
                 for partition, cursor, run_id in before:
                     partition.cursor, partition.run_id = cursor, run_id
                 raise
-            await self._metadata.wait_flushed(end)
+            await host.metadata.wait_flushed(written)
         log.info("group_moved topic=%s group=%s", topic, group)
         return host.info()
 
     def _host(self, topic: str, group: str) -> GroupHost:
         self._topics.get(topic)
+        self._shards.metadata_of(group)
         host = self._hosts.get((topic, group))
         if host is None:
             raise NotFound("group", f"{topic}/{group}")

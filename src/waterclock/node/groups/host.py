@@ -36,6 +36,9 @@ from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.outbound import Revoked
 from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.groups.session import Ending, Session
+from waterclock.node.metadata import Metadata
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.remote_log import PartitionLog
 
 if TYPE_CHECKING:
     from waterclock.node.groups.groups import Groups
@@ -77,6 +80,8 @@ class GroupHost:
         name: str,
         partitions: list[GroupPartition],
         *,
+        folder: str,
+        metadata: Metadata,
         generation: int,
         delivery: DeliveryConfig,
         config: GroupConfig,
@@ -87,7 +92,11 @@ class GroupHost:
         spawn: Spawn,
     ) -> None:
         self.topic = topic
+        self.folder = folder
+        """Of its topic."""
         self.name = name
+        self.metadata = metadata
+        """Has its records."""
         self.partitions = partitions
         self.counters = GroupCounters()
         self.active_ms = 0
@@ -198,6 +207,18 @@ class GroupHost:
         self._listen(partition)
         self._decide(core.PartitionsAdded(len(self.partitions)))
 
+    def reopen(self, host: PartitionHost, log: PartitionLog | None) -> None:
+        """Go on with the log of a partition as it was opened anew; None: it was closed."""
+        for partition in self.partitions:
+            if partition.host is host:
+                partition.stop_listening()
+                partition.stop_listening = lambda: None
+                partition.reopen(log)
+                self._listen(partition)
+                self.delivery.readable(partition)
+                if partition.session is not None:
+                    partition.session.wake()
+
     def configure(self, delivery: DeliveryConfig) -> None:
         """Go on under other settings of the topic."""
         self.delivery.config = delivery
@@ -206,8 +227,14 @@ class GroupHost:
 
     def _listen(self, partition: GroupPartition) -> None:
         if partition.is_readable:
-            serve = partial(self.delivery.readable, partition)
-            partition.stop_listening = partition.host.flush_queue.on_readable(serve)
+            pulled = self._pulled if partition.is_remote else self.delivery.readable
+            partition.listen(partial(pulled, partition))
+
+    def _pulled(self, partition: GroupPartition) -> None:
+        """Go on with what came of a log that another node has."""
+        self.delivery.readable(partition)
+        if partition.session is not None:
+            partition.session.wake()
 
     def end(self, ending: Ending) -> None:
         """End all sessions and stop listening. What is known of progress stays to be saved."""
@@ -302,7 +329,10 @@ class GroupHost:
             try:
                 await self._groups.save_generation(self, generation)
                 break
-            except StorageFull as error:
+            except (StorageFull, Unavailable) as error:
+                if self._is_over:
+                    self._is_saving = False
+                    return
                 log.warning("rebalance_waits group=%s error=%s", self, error)
                 await asyncio.sleep(SAVE_RETRY_S)
         self._saved_generation = generation

@@ -23,7 +23,8 @@ from waterclock.log.expiry import expires_ms
 from waterclock.log.frame import Frame, FrameType
 from waterclock.log.schema import MESSAGES, decode, encode, row_offsets
 from waterclock.model.units import KIB, MIB
-from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.partition.log_reader import Missing
+from waterclock.node.partition.remote_log import PartitionLog
 
 Int64s = npt.NDArray[np.int64]
 
@@ -181,7 +182,7 @@ def _share(frame: Frame, rows: int) -> int:
     return frame.header.body_len * rows // max(1, frame.header.rows)
 
 
-def read_batch(log: LogReader, ranges: Sequence[Range], now_ms: int) -> BatchRead:
+def read_batch(log: PartitionLog, ranges: Sequence[Range], now_ms: int) -> BatchRead:
     """Take messages from the front of `ranges`, which must be readable: one batch."""
     pieces = _Pieces()
     gone: list[Range] = []
@@ -190,6 +191,8 @@ def read_batch(log: LogReader, ranges: Sequence[Range], now_ms: int) -> BatchRea
         at = start
         while at < end:
             frame = log.at(at)
+            if frame is None and at > ranges[0][0]:  # it is on its way here from another node
+                return _batch(log, pieces, gone, at, now_ms)
             assert frame is not None, f"offset {at} was planned and cannot be read yet"
             if isinstance(frame, Missing) or not frame.header.is_deliverable:
                 stop = frame.end if isinstance(frame, Missing) else frame.header.end_offset
@@ -204,7 +207,9 @@ def read_batch(log: LogReader, ranges: Sequence[Range], now_ms: int) -> BatchRea
     return _batch(log, pieces, gone, at, now_ms)
 
 
-def _batch(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> BatchRead:
+def _batch(
+    log: PartitionLog, pieces: _Pieces, gone: list[Range], end: int, now_ms: int
+) -> BatchRead:
     taken = pieces.taken
     if not taken:
         return BatchRead(None, gone, 0, end)

@@ -10,6 +10,7 @@ from waterclock.model.views import GroupPartitionInfo
 from waterclock.node.groups.session import Session
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
+from waterclock.node.partition.remote_log import PartitionLog, RemoteLog
 
 SET_BY_MS_MIN = 1_000
 """A wall clock that was set by less is not worth a write."""
@@ -19,7 +20,7 @@ class GroupPartition:
     """Belongs to a `GroupHost`, which alone changes it."""
 
     def __init__(
-        self, host: PartitionHost, log: LogReader | None, cursor: Cursor, *, run_id: str
+        self, host: PartitionHost, log: PartitionLog | None, cursor: Cursor, *, run_id: str
     ) -> None:
         self.host = host
         self.run_id = run_id
@@ -76,11 +77,31 @@ class GroupPartition:
         )
 
     @property
-    def log(self) -> LogReader:
+    def log(self) -> PartitionLog:
         """The log; raises PartitionFaulty if the partition could not be opened."""
         if self._log is None:
             raise PartitionFaulty(f"{self.host.topic}/{self.number} is not open")
         return self._log
+
+    def reopen(self, log: PartitionLog | None) -> None:
+        """Go on with the log as it was opened anew; None: it was closed."""
+        self._log = log
+        self.problem = None
+
+    def has(self, start: int, end: int) -> bool:
+        """Say if [start, end) can be read now; of a log elsewhere, its beginning."""
+        return self._log is not None and self._log.has(start, end)
+
+    @property
+    def is_remote(self) -> bool:
+        """What is read here comes from another node."""
+        return isinstance(self._log, RemoteLog)
+
+    def listen(self, serve: Callable[[], None]) -> None:
+        """Have something called when there is more to read."""
+        log = self.log
+        flush_queue = log if isinstance(log, RemoteLog) else self.host.flush_queue
+        self.stop_listening = flush_queue.on_readable(serve)
 
     @property
     def is_readable(self) -> bool:
@@ -100,13 +121,21 @@ class GroupPartition:
 
 
 def cursor_from(
-    saved: bytes | None, config: DeliveryConfig, *, log: LogReader | None, has_dead_letters: bool
+    saved: bytes | None,
+    config: DeliveryConfig,
+    *,
+    log: PartitionLog | None,
+    has_dead_letters: bool,
+    is_replicated: bool = False,
 ) -> tuple[Cursor, str | None]:
     """Return the cursor that was saved, and what is wrong with it if it must begin anew."""
-    start = 0 if log is None else log.store.start
+    start = 0 if log is None else log.start
     if saved is None:
         return Cursor(config, committed=start, has_dead_letters=has_dead_letters), None
-    log_end = None if log is None else log.store.end
+    # The replica here may be behind; what a group was given is committed, and lost nowhere.
+    log_end = None
+    if isinstance(log, LogReader) and not is_replicated:
+        log_end = log.store.end
     try:
         cursor = Cursor.decode(saved, config, log_end=log_end, has_dead_letters=has_dead_letters)
     except BadInput as error:

@@ -17,6 +17,7 @@ How a session ends:
     replaced                      the member opened another session: likewise
     stopping                      the node goes down: nothing is counted, progress is saved
     topic gone                    its topic was deleted
+    moved                         another node is the home of the group: nothing is counted or saved
 """
 
 import asyncio
@@ -60,6 +61,7 @@ class Ending(Enum):
     REPLACED = "the member opened another session"
     STOPPING = "the node is stopping"
     TOPIC_GONE = "the topic was deleted"
+    MOVED = "another node serves the group now"
 
 
 class QueuedDelivery:
@@ -73,6 +75,13 @@ class QueuedDelivery:
         self.attempt = effect.attempt
         self.deadline_ms = effect.deadline_ms
         self.ranges = deque(effect.ranges)
+
+    @property
+    def is_readable(self) -> bool:
+        """The log has it; one that was opened anew may not show it yet, and one that is elsewhere
+        has to be pulled."""
+        ranges = self.ranges
+        return not ranges or self.partition.has(ranges[0][0], ranges[-1][1])
 
     def takes(self, partition: "GroupPartition", effect: Deliver) -> bool:
         """Tell whether these could go out together with what is here."""
@@ -216,6 +225,10 @@ class Session:
                     self._refusals -= 1
                     self._refused_ranges -= len(item.ranges)
                 return item
+            if not item.is_readable:
+                if self._put_off():
+                    continue
+                return None
             delivery = self._delivery.hand_out(item)
             if not item.ranges and self._queue and self._queue[0] is item:
                 self._queue.popleft()
@@ -223,7 +236,19 @@ class Session:
                 return delivery
         return None
 
+    def _put_off(self) -> bool:
+        """Have something else be next; False if all that is queued cannot be read at present."""
+        for at, item in enumerate(self._queue):
+            if not isinstance(item, QueuedDelivery) or item.is_readable:
+                self._queue.rotate(-at)
+                return True
+        return False
+
     # What the group does
+
+    def wake(self) -> None:
+        """Look again at what is queued: its log was opened anew, or more of it was pulled."""
+        self._wake()
 
     def notify(self, notice: Assigned | Revoked | Lost) -> None:
         """Queue a notice about a partition."""

@@ -71,9 +71,37 @@ class LogReader:
         return f"<LogReader of {self.store!r}>"
 
     @property
+    def start(self) -> int:
+        """Nothing below this is there any more."""
+        return self.store.start
+
+    @property
     def end(self) -> int:
         """Nothing at or above this can be read yet."""
         return self.store.acknowledged_end
+
+    @property
+    def log_id(self) -> bytes:
+        return self.store.log_id
+
+    @property
+    def log_time_ms(self) -> int:
+        """When the last frame was appended, by the log's own time."""
+        return self.store.log_time_ms
+
+    def has(self, start: int, end: int) -> bool:
+        """Say if [start, end) can be read."""
+        return end <= self.store.acknowledged_end
+
+    async def refresh(self) -> None:
+        """Nothing is to be asked: this is the log itself."""
+
+    async def load(self, offset: int) -> None:
+        """Nothing is to be loaded: all of it is here."""
+
+    async def offset_at(self, time_ms: int) -> int:
+        """Return where it stood at a time."""
+        return self.store.offset_at(time_ms)
 
     def at(self, offset: int) -> Frame | Missing | None:
         """Return the frame that spans `offset`; None if it is not there yet."""

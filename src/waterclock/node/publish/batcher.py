@@ -98,7 +98,8 @@ class PublishBatcher:
         if partition is None:
             partition = _where(found, message, is_anonymous=is_anonymous)
         host = found.partition(partition)
-        host.store.check_appendable()
+        if host.role in ("alone", "leader"):  # else another node says whether it can
+            host.store.check_appendable()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._add(host, message, waiter, allow_duplicate=allow_duplicate)
         published = await waiter

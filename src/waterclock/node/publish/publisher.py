@@ -10,7 +10,7 @@ are recognised by their ids.
 """
 
 import asyncio
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,14 +18,21 @@ import numpy.typing as npt
 
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch, parse_batch
+from waterclock.log.lone_rows import LoneRows
 from waterclock.model.clock import Clock
+from waterclock.model.errors import WaterclockError
 from waterclock.model.limits import Limits
 from waterclock.model.names import check_not_own
+from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.topics import Topic, Topics
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+
+FEW_ROWS_MAX = 4
+"""So many rows for one partition are appended one by one: to have Arrow make a batch of them costs
+more than four appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +96,53 @@ class Publisher:
         if isinstance(where, int):
             host = topic.partition(where)
             return _answer(where, await host.publish(batch, allow_duplicate=allow_duplicate))
-        parts = list(_parts(batch, where))
-        answers = await asyncio.gather(
-            *(
-                topic.partition(number).publish(part, allow_duplicate=allow_duplicate)
-                for number, _, part in parts
-            )
+        order = np.argsort(where, kind="stable")
+        is_alone = topic.partition(int(where[0])).role == "alone"
+        parts = _parts(batch, where, order, few_max=FEW_ROWS_MAX if is_alone else 1)
+        hosts = [topic.partition(number) for number, _ in parts]
+        batches = [part for _, part in parts]
+        publish = _publish_here if is_alone else _publish_anywhere
+        answers = await publish(hosts, batches, allow_duplicate=allow_duplicate)
+        return _joined(where, order, answers)
+
+
+async def _publish_here(
+    hosts: list[PartitionHost], batches: list[Batch], *, allow_duplicate: bool
+) -> list[Appended]:
+    """Append every part, then wait for all of them: a task for each is not free.
+
+    A part that is refused keeps no other partition's from being written. Not for replicas: while
+    one is waited for, another may be cut and led anew, and the offset waited for then be that of
+    another message.
+    """
+    begun = time.perf_counter()
+    answers: list[Appended] = []
+    refused: WaterclockError | None = None
+    refused_by: PartitionHost | None = None
+    for host, batch in zip(hosts, batches, strict=True):
+        if host is refused_by:
+            continue  # what comes behind it with the same key must not overtake it
+        try:
+            answers.append(host.append(batch, allow_duplicate=allow_duplicate))
+        except WaterclockError as error:
+            refused, refused_by = refused or error, host
+    if refused is not None:
+        raise refused
+    for host, batch, appended in zip(hosts, batches, answers, strict=True):
+        await host.wait_durable(batch, appended, begun=begun)
+    return answers
+
+
+async def _publish_anywhere(
+    hosts: list[PartitionHost], batches: list[Batch], *, allow_duplicate: bool
+) -> list[Appended]:
+    """Publish every part where its partition is led."""
+    return await asyncio.gather(
+        *(
+            host.publish(batch, allow_duplicate=allow_duplicate)
+            for host, batch in zip(hosts, batches, strict=True)
         )
-        return _joined(where, [rows for _, rows, _ in parts], answers)
+    )
 
 
 def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
@@ -116,10 +162,23 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     return int(found[0]) if bool((found == found[0]).all()) else found
 
 
-def _parts(batch: Batch, where: Int32s) -> Iterator[tuple[int, Int64s, Batch]]:
-    for number in np.unique(where).tolist():
-        mine = where == number
-        yield number, np.flatnonzero(mine), batch.select(mine)
+def _parts(batch: Batch, where: Int32s, order: Int64s, *, few_max: int) -> list[tuple[int, Batch]]:
+    """Return partitions with a batch for each, or with one for each row where there are but few.
+
+    All rows in the order of these parts are in `order`.
+    """
+    numbers, starts = np.unique(where[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    lone = LoneRows(batch)
+    few_max = few_max if lone.are_cheap else 1
+    rows: list[int] = order.tolist()
+    parts: list[tuple[int, Batch]] = []
+    for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
+        if end - start <= few_max:
+            parts += [(number, lone.row(row)) for row in rows[start:end]]
+        else:
+            parts.append((number, batch.select(where == number)))
+    return parts
 
 
 def _answer(partition: int, appended: Appended) -> Published:
@@ -132,18 +191,21 @@ def _answer(partition: int, appended: Appended) -> Published:
     )
 
 
-def _joined(where: Int32s, rows: list[Int64s], answers: list[Appended]) -> Published:
-    offsets = np.empty(len(where), np.int64)
-    is_new = np.ones(len(where), np.bool_)
-    for mine, appended in zip(rows, answers, strict=True):
-        offsets[mine] = appended.offsets
+def _joined(where: Int32s, order: Int64s, answers: list[Appended]) -> Published:
+    """Return what became of the rows of a batch, whose parts were answered in this order."""
+    found: list[int] = []
+    repeats: list[int] = []
+    for appended in answers:
         if appended.is_new is not None:
-            is_new[mine] = appended.is_new
+            repeats += (np.flatnonzero(~appended.is_new) + len(found)).tolist()
+        found.extend(appended.offsets)
+    offsets = np.empty(len(where), np.int64)
+    offsets[order] = found
     return Published(
         len(where),
         int(where[0]),
         int(offsets[0]),
         offsets=offsets,
         partitions=where,
-        duplicates=None if bool(is_new.all()) else np.flatnonzero(~is_new),
+        duplicates=np.sort(order[repeats]) if repeats else None,
     )

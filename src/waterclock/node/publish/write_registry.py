@@ -18,6 +18,7 @@ No answer goes out before what it says is durable, also if it is another call's 
 
 import asyncio
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -27,7 +28,8 @@ from waterclock.model.errors import BadInput, CapacityReached, NotFound
 from waterclock.model.names import check_name
 from waterclock.model.units import DAY_MS
 from waterclock.model.views import WriteBegun, WriterInfo, WriteState
-from waterclock.node.metadata import Metadata, Records
+from waterclock.node.metadata import Metadata, Records, Ticket
+from waterclock.node.partition.remote_log import RemoteLog, logs_elsewhere
 from waterclock.node.topics import Topic, Topics
 
 WRITER = "writer/"
@@ -69,14 +71,14 @@ class _TaskRecord(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _Task:
     record: _TaskRecord
-    durable_at: int
-    """Where the node's own log must be durable before a call is answered."""
+    written: Ticket | None
+    """What must be durable before a call is answered; None: it is."""
 
 
 @dataclass(slots=True)
 class _Writer:
     record: _WriterRecord
-    durable_at: int
+    written: Ticket | None
     changed_ms: int
     tasks: dict[tuple[int, int], _Task] = field(default_factory=dict)
     """By batch and number."""
@@ -96,6 +98,8 @@ class WriteRegistry:
         """Names of records that say nothing any more, to be taken away."""
         topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
+        # At once: a writer that is not known would begin anew, one that was taken back be believed.
+        metadata.on_leading.append(lambda is_leading: self._load())
 
     def __repr__(self) -> str:
         return (
@@ -104,6 +108,13 @@ class WriteRegistry:
 
     async def open(self) -> None:
         """Take up every writer where it was."""
+        self._load()
+        await self.tidy()
+
+    def _load(self) -> None:
+        self._writers.clear()
+        self._needless.clear()
+        self._tasks = 0
         for key, value in self._metadata.items(WRITER):
             topic_name, name = key.removeprefix(WRITER).split("/")
             record = msgspec.json.decode(value, type=_WriterRecord)
@@ -112,7 +123,7 @@ class WriteRegistry:
                 self._needless[key] = None
                 continue
             writers = self._writers.setdefault(topic_name, {})
-            writers[name] = _Writer(record, 0, record.changed_ms)
+            writers[name] = _Writer(record, None, record.changed_ms)
         for key, value in self._metadata.items(WRITE):
             topic_name, name, batch, number = key.removeprefix(WRITE).split("/")
             task = msgspec.json.decode(value, type=_TaskRecord)
@@ -121,30 +132,30 @@ class WriteRegistry:
             if writer is None or not is_mine or int(batch) <= writer.record.committed:
                 self._needless[key] = None
                 continue
-            writer.tasks[int(batch), int(number)] = _Task(task, 0)
+            writer.tasks[int(batch), int(number)] = _Task(task, None)
             writer.changed_ms = max(writer.changed_ms, task.begun_ms)
             self._tasks += 1
-        await self._tidy()
 
     async def begin(self, topic_name: str, name: str, batch: int, number: int) -> WriteBegun:
         """Note that a task begins, or return how far it came when it began before."""
         topic = self._topics.get(topic_name)
         _check(name, batch, number)
+        elsewhere = await logs_elsewhere(topic.partitions)
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
-            await self._metadata.wait_flushed(writer.durable_at)
+            await self._wait_flushed(writer.written)
             return WriteBegun(WriteState.COMMITTED, {}, 0)
         task = None if writer is None else writer.tasks.get((batch, number))
         if task is not None:
             # As it is now: what is noted while this waits may become durable later.
             known = task.record
-            await self._metadata.wait_flushed(task.durable_at)
+            await self._wait_flushed(task.written)
             if known.is_done:
                 return WriteBegun(WriteState.DONE, {}, known.rows)
-            return WriteBegun(WriteState.BEGUN, _readable(topic, known.ends), 0)
-        task = self._note(topic, name, batch, number)
-        await self._metadata.wait_flushed(task.durable_at)
-        return WriteBegun(WriteState.NEW, _readable(topic, task.record.ends), 0)
+            return WriteBegun(WriteState.BEGUN, _readable(topic, known.ends, elsewhere), 0)
+        task = self._note(topic, name, batch, number, elsewhere)
+        await self._wait_flushed(task.written)
+        return WriteBegun(WriteState.NEW, _readable(topic, task.record.ends, elsewhere), 0)
 
     async def finish(
         self, topic_name: str, name: str, batch: int, number: int, *, rows: int
@@ -156,7 +167,7 @@ class WriteRegistry:
             raise BadInput(f"rows must not be negative (got {rows})")
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
-            await self._metadata.wait_flushed(writer.durable_at)
+            await self._wait_flushed(writer.written)
             return WriteState.COMMITTED
         task = None if writer is None else writer.tasks.get((batch, number))
         if writer is None or task is None:
@@ -164,10 +175,10 @@ class WriteRegistry:
         if not task.record.is_done:
             record = msgspec.structs.replace(task.record, rows=rows)
             key = _task_key(topic_name, name, batch, number)
-            task.durable_at = self._metadata.write({key: msgspec.json.encode(record)})
+            task.written = self._metadata.write({key: msgspec.json.encode(record)})
             task.record = record
             writer.changed_ms = self._clock.now_ms()
-        await self._metadata.wait_flushed(task.durable_at)
+        await self._wait_flushed(task.written)
         return WriteState.DONE
 
     async def commit(self, topic_name: str, name: str, batch: int) -> tuple[bool, int]:
@@ -177,7 +188,7 @@ class WriteRegistry:
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
             committed = writer.record.committed
-            await self._metadata.wait_flushed(writer.durable_at)
+            await self._wait_flushed(writer.written)
             return True, committed
         if writer is None:
             self._make_room(topic_name)
@@ -187,15 +198,15 @@ class WriteRegistry:
         now_ms = self._clock.now_ms()
         record = _WriterRecord(run_id, topic.folder, batch, now_ms)
         key = _writer_key(topic_name, name)
-        durable_at = self._metadata.write({key: msgspec.json.encode(record)})
+        written = self._metadata.write({key: msgspec.json.encode(record)})
         self._needless.pop(key, None)
         if writer is None:
-            writer = _Writer(record, durable_at, now_ms)
+            writer = _Writer(record, written, now_ms)
             self._writers.setdefault(topic_name, {})[name] = writer
-        writer.record, writer.durable_at, writer.changed_ms = record, durable_at, now_ms
+        writer.record, writer.written, writer.changed_ms = record, written, now_ms
         self._drop_tasks(topic_name, name, writer, up_to=batch)
-        await self._metadata.wait_flushed(durable_at)
-        await self._tidy()
+        await self._metadata.wait_flushed(written)
+        await self.tidy()
         return False, batch
 
     async def abandon(self, topic_name: str, name: str) -> bool:
@@ -204,9 +215,8 @@ class WriteRegistry:
         check_name("writer", name)
         if name not in self._writers.get(topic_name, {}):
             return False
-        end = self._metadata.write(self._forget(topic_name, name))
-        await self._metadata.wait_flushed(end)
-        await self._tidy()
+        await self._metadata.put_many(self._forget(topic_name, name))
+        await self.tidy()
         return True
 
     def list(self, topic_name: str) -> list[WriterInfo]:
@@ -221,9 +231,20 @@ class WriteRegistry:
             for name, writer in sorted(self._writers.get(topic_name, {}).items())
         ]
 
+    async def _wait_flushed(self, written: Ticket | None) -> None:
+        if written is not None:
+            await self._metadata.wait_flushed(written)
+
     # Notes
 
-    def _note(self, topic: Topic, name: str, batch: int, number: int) -> _Task:
+    def _note(
+        self,
+        topic: Topic,
+        name: str,
+        batch: int,
+        number: int,
+        elsewhere: Mapping[int, RemoteLog],
+    ) -> _Task:
         """Write down a task that begins, and its writer if it is new."""
         now_ms = self._clock.now_ms()
         records: dict[str, bytes | None] = {}
@@ -231,17 +252,17 @@ class WriteRegistry:
         if writer is None:
             self._make_room(topic.name)
             record = _WriterRecord(os.urandom(8).hex(), topic.folder, -1, now_ms)
-            writer = _Writer(record, 0, now_ms)
+            writer = _Writer(record, None, now_ms)
             records[_writer_key(topic.name, name)] = msgspec.json.encode(record)
         if len(writer.tasks) >= TASKS_MAX:
             raise CapacityReached("tasks of a writer", TASKS_MAX)
         if self._tasks >= NODE_TASKS_MAX:
             raise CapacityReached("tasks of writers", NODE_TASKS_MAX)
-        note = _TaskRecord(writer.record.run_id, now_ms, _ends(topic))
+        note = _TaskRecord(writer.record.run_id, now_ms, _ends(topic, elsewhere))
         records[_task_key(topic.name, name, batch, number)] = msgspec.json.encode(note)
         task = _Task(note, self._metadata.write(records))
-        if writer.record.committed < 0 and not writer.durable_at:
-            writer.durable_at = task.durable_at
+        if writer.record.committed < 0 and writer.written is None:
+            writer.written = task.written
         for key in records:
             self._needless.pop(key, None)
         self._writers.setdefault(topic.name, {})[name] = writer
@@ -277,7 +298,7 @@ class WriteRegistry:
             self._needless[_task_key(topic_name, name, *place)] = None
         self._tasks -= len(done)
 
-    async def _tidy(self) -> None:
+    async def tidy(self) -> None:
         """Take needless records away. Where this ends half-way, the next call goes on."""
         while self._needless:
             names = [name for name, _ in zip(self._needless, range(SLICE), strict=False)]
@@ -303,23 +324,24 @@ def _check(name: str, batch: int, number: int) -> None:
         raise BadInput(f"task must not be negative (got {number})")
 
 
-def _ends(topic: Topic) -> dict[int, int]:
+def _ends(topic: Topic, elsewhere: Mapping[int, RemoteLog]) -> dict[int, int]:
     """Return where nothing of a task can lie before. What is not flushed yet may be lost in a
     crash, and its offsets be used again: so it does not count."""
-    return {
+    ends = {number: log.end for number, log in elsewhere.items()}
+    return ends | {
         host.partition: min(host.store.acknowledged_end, host.store.flushed_end)
         for host in topic.partitions
         if host.is_open
     }
 
 
-def _readable(topic: Topic, ends: dict[int, int]) -> dict[int, int]:
+def _readable(
+    topic: Topic, ends: dict[int, int], elsewhere: Mapping[int, RemoteLog]
+) -> dict[int, int]:
     """Return places a task can be read from: what retention has taken since is gone for all."""
-    return {
-        host.partition: max(ends.get(host.partition, 0), host.store.start)
-        for host in topic.partitions
-        if host.is_open
-    }
+    starts = {number: log.start for number, log in elsewhere.items()}
+    starts |= {host.partition: host.store.start for host in topic.partitions if host.is_open}
+    return {number: max(ends.get(number, 0), start) for number, start in sorted(starts.items())}
 
 
 def _writer_key(topic: str, writer: str) -> str:

@@ -26,16 +26,19 @@ from waterclock.model.errors import (
     BadInput,
     Busy,
     CapacityReached,
+    Fenced,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
     StorageFull,
+    Unavailable,
 )
 from waterclock.model.names import check_name
 from waterclock.model.views import Position, ReplayInfo
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.remote_log import current_log, log_of
 from waterclock.node.replay.records import (
     CHECKPOINT_EVERY,
     OffsetRange,
@@ -93,7 +96,7 @@ class Replay:
         self._scans = [_scan_of(stretch, topic, record, sources) for stretch in record.stretches]
         self._at = 0
         self._unsaved = 0
-        self._is_over = self._is_replaced = self._has_news = False
+        self._is_over = self._is_replaced = self._is_fenced = self._has_news = False
 
     def __repr__(self) -> str:
         return f"<Replay {self.name or 'without a name'} {self._record.request}>"
@@ -148,6 +151,11 @@ class Replay:
         self._is_replaced = True
         self.close()
 
+    def fence(self) -> None:
+        """End this reading because another node may go on with its replay, and save how far."""
+        self._is_fenced = True
+        self.drop()
+
     def _settle(self, number: int) -> None:
         """Nothing more is handed out of a stretch: a report of the last of it is one of all of
         it."""
@@ -158,6 +166,8 @@ class Replay:
         self._unsaved += stretch.report(stretch.done)
 
     def _check_mine(self) -> None:
+        if self._is_fenced:
+            raise Fenced(f"replay {self.name!r}: another node has the records: ask again")
         if self._is_replaced:
             raise Busy(f"replay {self.name!r} goes on elsewhere")
 
@@ -167,7 +177,7 @@ class Replay:
         try:
             self._metadata.write({REPLAY + self.name: msgspec.json.encode(self._record)})
             self._unsaved, self._has_news = 0, False
-        except StorageFull as error:
+        except (StorageFull, Unavailable) as error:
             log.warning("replay_not_saved name=%s error=%s", self.name, error)
 
 
@@ -177,7 +187,7 @@ def _scan_of(
     host, base = topic.partition(stretch.partition), stretch.base
     if base is None:
         return Scan(
-            host.store,
+            log_of(host),
             stretch.done,
             stretch.end,
             due_ms=record.due_ms,
@@ -206,6 +216,7 @@ class Replays:
         """Those that read snapshots."""
         topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
+        metadata.on_leading.append(lambda is_leading: self._lead_changed())
 
     async def begin(
         self,
@@ -216,18 +227,19 @@ class Replays:
         done: Sequence[PartitionOffset] = (),
     ) -> Replay:
         """Begin a replay, or go on with the one of that name: then the request may be empty but for
-        its topic, or wholly, and must otherwise be what it was; `done` is reported first."""
+        its topic, or wholly, and must otherwise be what it was; `done` is reported first. One
+        without a name, which nobody remembers, begins behind what is done."""
         if checkpoint_every < 0:
             raise BadInput("checkpoint_every must not be negative")
         if name:
             check_name("replay", name)
         saved = self._metadata.get(REPLAY + name) if name else None
         if saved is None:
-            if done:
+            if name and done:
                 raise BadInput("done: nothing was replayed yet")
             if name:
                 self._check_room()
-            return await self._begin(request, name, checkpoint_every)
+            return await self._begin(request, name, checkpoint_every, done)
         record = msgspec.json.decode(saved, type=ReplayRecord)
         if request not in (Request(""), Request(record.request.topic), record.request):
             raise AlreadyExists("replay", name)
@@ -259,10 +271,13 @@ class Replays:
         if record.report(positions):
             await self._metadata.put(REPLAY + name, msgspec.json.encode(record))
 
-    async def _begin(self, request: Request, name: str, checkpoint_every: int) -> Replay:
+    async def _begin(
+        self, request: Request, name: str, checkpoint_every: int, done: Sequence[PartitionOffset]
+    ) -> Replay:
         if not request.topic and name:
             raise NotFound("replay", name)
         record = await self._bounded(request, checkpoint_every or CHECKPOINT_EVERY)
+        record.report(done)
         sources = await self._sources(record)
         if name:
             if self._metadata.get(REPLAY + name) is not None:
@@ -287,6 +302,10 @@ class Replays:
         bases = [(s.base.snapshot, s.partition) for s in record.stretches if s.base is not None]
         return await self._snapshots.sources(record.request.topic, bases)
 
+    def _lead_changed(self) -> None:
+        for replay in tuple(self._open.values()):
+            replay.fence()
+
     def _closed(self, replay: Replay) -> None:
         self._compacted.discard(replay)
         if self._open.get(replay.name) is replay:
@@ -307,24 +326,24 @@ class Replays:
         hosts = [topic.partition(number) for number in dict.fromkeys(numbers)]
         record = ReplayRecord(request=request, stretches=[], checkpoint_every=checkpoint_every)
         if request.times is not None:
-            self._bound_by_time(record, request.times, hosts)
+            await self._bound_by_time(record, request.times, hosts)
         elif request.offsets is not None:
             record.stretches += await _from_offsets(request.offsets, hosts)
         else:
             for host in hosts:
-                record.stretches.append(self._whole(host, compacted=request.compacted))
+                record.stretches.append(await self._whole(host, compacted=request.compacted))
         return record
 
-    def _whole(self, host: PartitionHost, *, compacted: bool) -> Stretch:
-        store = host.store
-        newest = self._snapshots.newest(host) if compacted else None
+    async def _whole(self, host: PartitionHost, *, compacted: bool) -> Stretch:
+        log = await current_log(host)
+        newest = self._snapshots.newest(host, log) if compacted else None
         if newest is None:
-            return Stretch(host.partition, store.acknowledged_end, store.start)
+            return Stretch(host.partition, log.end, log.start)
         snapshot, part = newest
         base = SnapshotBase(snapshot, part.start_offset, part.end_offset)
-        return Stretch(host.partition, store.acknowledged_end, part.start_offset, base)
+        return Stretch(host.partition, log.end, part.start_offset, base)
 
-    def _bound_by_time(
+    async def _bound_by_time(
         self, record: ReplayRecord, times: TimeRange, hosts: list[PartitionHost]
     ) -> None:
         end_ms = times.end_ms or self._clock.now_ms()
@@ -333,7 +352,7 @@ class Replays:
         if times.by_due:
             record.due_ms = times.start_ms, end_ms
         for host in hosts:
-            record.stretches.append(_within(times, host, self._clock.now_ms()))
+            record.stretches.append(await _within(times, host, self._clock.now_ms()))
 
     def list(self) -> list[ReplayInfo]:
         found = []
@@ -364,22 +383,22 @@ class Replays:
                 open_one.drop()
 
 
-def _within(times: TimeRange, host: PartitionHost, now_ms: int) -> Stretch:
+async def _within(times: TimeRange, host: PartitionHost, now_ms: int) -> Stretch:
     """Return what of a partition was appended, or may be due, within times.
 
     Append times never step back: after the clock was set back, messages bear the log's own time
     until the clock has caught up with it. Until then nobody can tell what of those was appended
     before the end that is asked for. All of it is handed out: rather too much than too little.
     """
-    store = host.store
-    start, end = int(store.start), int(store.acknowledged_end)
+    found = await current_log(host)
+    start, end = int(found.start), int(found.end)
     undated = None
-    if store.log_time_ms > now_ms:
-        undated = int(store.offset_at(store.log_time_ms))
+    if found.log_time_ms > now_ms:
+        undated = int(await found.offset_at(found.log_time_ms))
     if times.by_due:
         return Stretch(host.partition, end, start, undated=undated)
-    start = int(store.offset_at(times.start_ms))
-    cut = int(store.offset_at(times.end_ms)) if times.end_ms else end
+    start = int(await found.offset_at(times.start_ms))
+    cut = int(await found.offset_at(times.end_ms)) if times.end_ms else end
     if undated is None or cut == end:
         return Stretch(host.partition, max(start, cut), start)
     return Stretch(host.partition, max(start, end), start, skip=(cut, undated))
@@ -389,15 +408,14 @@ async def _from_offsets(offsets: OffsetRange, hosts: list[PartitionHost]) -> lis
     """Return so many messages of each partition from an offset on."""
     if offsets.start < 0 or offsets.count < 0:
         raise BadInput("offsets: neither start nor count may be negative")
-    stores = [host.store for host in hosts]
-    if not any(store.start <= offsets.start <= store.acknowledged_end for store in stores):
-        store = stores[0]
-        raise OffsetOutOfRange(offsets.start, start=store.start, end=store.acknowledged_end)
+    logs = [await current_log(host) for host in hosts]
+    if not any(each.start <= offsets.start <= each.end for each in logs):
+        raise OffsetOutOfRange(offsets.start, start=logs[0].start, end=logs[0].end)
     found = []
-    for host in hosts:
-        end = int(host.store.acknowledged_end)
-        start = min(max(offsets.start, host.store.start), end)
+    for host, log_ in zip(hosts, logs, strict=True):
+        end = int(log_.end)
+        start = min(max(offsets.start, log_.start), end)
         if offsets.count:
-            end = await count_off(host.store, start, offsets.count)
+            end = await count_off(log_, start, offsets.count)
         found.append(Stretch(host.partition, end, start))
     return found

@@ -11,8 +11,8 @@ from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
 from waterclock.log.schema import decode, due_times, row_offsets
 from waterclock.node.groups.outbound import SMALL_BYTES_MAX, DeliveryBatch, cut_rows, read_batch
-from waterclock.node.partition.log_reader import LogReader, Missing
-from waterclock.storage.partition_store import PartitionStore
+from waterclock.node.partition.log_reader import Missing
+from waterclock.node.partition.remote_log import PartitionLog
 
 SLICE_S = 0.005
 _AT_NO_TIME = 0
@@ -25,7 +25,7 @@ class Scan:
 
     def __init__(
         self,
-        store: PartitionStore,
+        log: PartitionLog,
         start: int,
         end: int,
         *,
@@ -36,7 +36,7 @@ class Scan:
         self.handed_out = start
         """Everything below was handed out, or has nothing to hand out."""
         self.is_exhausted = False
-        self._log = LogReader(store)
+        self._log = log
         self._at = start
         self._parts = [(start, end)] if skip is None else [(start, skip[0]), (skip[1], end)]
         self._end = start
@@ -50,6 +50,7 @@ class Scan:
         """Return the next messages and the offset behind them; None at the end."""
         begun = time.perf_counter()
         while self._at < self._end or self._next_part():
+            await self._log.load(self._at)
             messages = self._step()
             if messages is not None:
                 self.handed_out = self._at
@@ -140,11 +141,12 @@ class Scan:
         )
 
 
-async def count_off(store: PartitionStore, start: int, count: int) -> int:
+async def count_off(log: PartitionLog, start: int, count: int) -> int:
     """Return the offset behind the next `count` messages from `start`, or the end of the log."""
-    log, at, end = LogReader(store), start, store.acknowledged_end
+    at, end = start, log.end
     begun = time.perf_counter()
     while at < end:
+        await log.load(at)
         frame = log.at(at)
         if frame is None:
             break

@@ -18,6 +18,7 @@ from collections import deque
 from waterclock.model.errors import Damaged
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.remote_log import log_of
 from waterclock.node.replay.scan import Scan
 from waterclock.node.replay.snapshot_files import PartitionRows, SnapshotBatch
 from waterclock.node.replay.snapshots import SnapshotSource
@@ -135,10 +136,10 @@ class CompactedScan:
             host.partition,
             error,
         )
-        self._read_log(host.store.start)
+        self._read_log(log_of(host).start)
 
     def _read_log(self, start: int) -> None:
-        self._behind = Scan(self._host.store, start, max(start, self._end))
+        self._behind = Scan(log_of(self._host), start, max(start, self._end))
 
 
 def _retrieve(prefetched: "asyncio.Future[Group] | None") -> None:

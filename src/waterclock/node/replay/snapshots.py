@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from waterclock.log.schema import row_offsets
 from waterclock.log.segment import log_tag
 from waterclock.log.snapshot import Manifest, SnapshotPartition
 from waterclock.model.errors import (
@@ -26,12 +27,12 @@ from waterclock.model.errors import (
     BadInput,
     CapacityReached,
     Damaged,
-    FrameDamaged,
-    OffsetOutOfRange,
 )
 from waterclock.model.views import SnapshotInfo, SnapshotPartitionInfo
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.log_reader import Missing
+from waterclock.node.partition.remote_log import PartitionLog, log_of
 from waterclock.node.replay.snapshot_files import PartitionRows, check_files, read_manifest
 from waterclock.node.topics import Topic, Topics
 
@@ -78,6 +79,9 @@ class Snapshots:
         self._folders = folders
         self._known: dict[str, dict[str, SnapshotRecord]] = {}
         """By topic, then by name."""
+        self._strangers: list[str] = []
+        """Names of records that speak for no topic, to be taken away."""
+        metadata.on_leading.append(lambda is_leading: self._load())
         topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
 
@@ -86,15 +90,24 @@ class Snapshots:
 
     async def open(self) -> None:
         """Remember those that still speak for a topic."""
-        strangers: dict[str, bytes | None] = {}
+        self._load()
+        await self.tidy()
+
+    def _load(self) -> None:
+        self._known.clear()
+        self._strangers.clear()
         for key, value in self._metadata.items(SNAPSHOT):
             info = msgspec.json.decode(value, type=SnapshotRecord)
             topic = self._topics.find(info.topic)
             if topic is None or not any(_is_of(part, topic) for part in info.partitions):
-                strangers[key] = None
+                self._strangers.append(key)
             else:
                 self._known.setdefault(info.topic, {})[info.snapshot] = info
-        await self._metadata.put_many(strangers)
+
+    async def tidy(self) -> None:
+        """Take away the records of those that speak for no topic."""
+        strangers, self._strangers = self._strangers, []
+        await self._metadata.put_many(dict.fromkeys(strangers))
 
     async def register(self, topic_name: str, folder: str) -> SnapshotRecord:
         """Use a snapshot from now on. Again is harmless; raises BadInput or Damaged."""
@@ -105,11 +118,11 @@ class Snapshots:
         manifest, crc = await asyncio.to_thread(read_manifest, path)
         if manifest.topic != topic_name:
             raise BadInput(f"topic: the snapshot is one of {manifest.topic!r}, not {topic_name!r}")
-        _check_place(topic, manifest)
+        await _check_place(topic, manifest)
         last_ids = await asyncio.to_thread(_checked, path, manifest)
         if self._topics.get(topic_name) is not topic:
             raise BadInput(f"topic: {topic_name!r} was deleted meanwhile")
-        _check_ids(topic, last_ids)
+        await _check_ids(topic, last_ids)
         known = self._known.setdefault(topic_name, {})
         info = _info(topic, manifest, folder, crc)
         before = known.get(info.snapshot)
@@ -118,9 +131,9 @@ class Snapshots:
                 raise AlreadyExists("snapshot", info.snapshot)
         elif len(known) >= SNAPSHOTS_MAX:
             raise CapacityReached("snapshots of a topic", SNAPSHOTS_MAX)
-        end = self._metadata.write({_key(info): msgspec.json.encode(info)})
+        written = self._metadata.write({_key(info): msgspec.json.encode(info)})
         known[info.snapshot] = info
-        await self._metadata.wait_flushed(end)
+        await self._metadata.wait_flushed(written)
         return info
 
     def _allowed(self, folder: str) -> Path:
@@ -140,15 +153,17 @@ class Snapshots:
     async def delete(self, topic_name: str, snapshot: str) -> bool:
         """Use a snapshot no more; False if there is none. Its files stay."""
         self._topics.get(topic_name)
-        info = self._known.get(topic_name, {}).pop(snapshot, None)
-        if info is None:
+        known = self._known.get(topic_name, {})
+        if snapshot not in known:
             return False
-        await self._metadata.delete(_key(info))
+        written = self._metadata.write({_key(known[snapshot]): None})
+        del known[snapshot]
+        await self._metadata.wait_flushed(written)
         return True
 
-    def newest(self, host: PartitionHost) -> tuple[str, SnapshotPart] | None:
+    def newest(self, host: PartitionHost, log: PartitionLog) -> tuple[str, SnapshotPart] | None:
         """Return the snapshot that reaches farthest into a partition, if one is of its log."""
-        log_id, end = host.store.log_id.hex(), host.store.acknowledged_end
+        log_id, end = log.log_id.hex(), log.end
         found = [
             (info.snapshot, part)
             for info in self._known.get(host.topic, {}).values()
@@ -203,8 +218,8 @@ def _is_of(part: SnapshotPart, topic: Topic) -> bool:
     """Say if a part speaks for a topic's log; one that cannot be opened may come back."""
     if part.partition >= len(topic.partitions):
         return False
-    host = topic.partitions[part.partition]
-    return not host.is_open or host.store.log_id.hex() == part.log_id
+    log_id = topic.log_id(part.partition)
+    return not log_id or log_id == part.log_id
 
 
 def _info(topic: Topic, manifest: Manifest, folder: str, crc: int) -> SnapshotRecord:
@@ -216,14 +231,14 @@ def _info(topic: Topic, manifest: Manifest, folder: str, crc: int) -> SnapshotRe
             each.rows,
             sum(file.size_bytes for file in each.files),
             len(each.files),
-            topic.partition(each.partition).store.log_id.hex(),
+            topic.log_id(each.partition),
         )
         for each in manifest.partitions
     )
     return SnapshotRecord(topic.name, manifest.snapshot, folder, manifest.created_ms, parts, crc)
 
 
-def _check_place(topic: Topic, manifest: Manifest) -> None:
+async def _check_place(topic: Topic, manifest: Manifest) -> None:
     """Raise BadInput if a snapshot speaks of what a topic does not have."""
     for each in manifest.partitions:
         if each.partition >= len(topic.partitions):
@@ -231,13 +246,14 @@ def _check_place(topic: Topic, manifest: Manifest) -> None:
             raise BadInput(
                 f"partitions: the snapshot has partition {each.partition}, the topic {count}"
             )
-        store = topic.partition(each.partition).store
-        if each.log_tag and each.log_tag != log_tag(store.log_id):
+        log = log_of(topic.partition(each.partition))
+        await log.refresh()
+        if each.log_tag and each.log_tag != log_tag(log.log_id):
             raise BadInput(
                 f"log_tag: partition {each.partition} of the snapshot is of another log: the topic "
                 "was deleted and made again since"
             )
-        end = store.acknowledged_end
+        end = log.end
         if each.end_offset > end:
             raise BadInput(
                 f"end_offset: the snapshot reaches to {each.end_offset} of partition "
@@ -260,18 +276,30 @@ def _checked(folder: Path, manifest: Manifest) -> dict[int, tuple[int, bytes]]:
     return found
 
 
-def _check_ids(topic: Topic, last_ids: dict[int, tuple[int, bytes]]) -> None:
+async def _check_ids(topic: Topic, last_ids: dict[int, tuple[int, bytes]]) -> None:
     """Raise BadInput if a message of a snapshot is not the one the log has in its place."""
     for partition, (offset, message_id) in last_ids.items():
-        store = topic.partition(partition).store
-        try:
-            for _, batch, numbers, _ in store.reader.rows(np.array([offset], np.int64)):
-                row = int(numbers[0])
-                if row >= 0 and batch.column("message_id")[row].as_py() != message_id:
-                    raise BadInput(
-                        f"partition {partition}: the snapshot and the log have different messages "
-                        f"at offset {offset}: it is of another log"
-                    )
-        except (OffsetOutOfRange, FrameDamaged, KeyError):
-            # The log has it no more, so there is nothing to compare.
-            continue
+        found = await _id_at(topic.partition(partition), offset)
+        if found is not None and found != message_id:
+            raise BadInput(
+                f"partition {partition}: the snapshot and the log have different messages "
+                f"at offset {offset}: it is of another log"
+            )
+
+
+async def _id_at(host: PartitionHost, offset: int) -> bytes | None:
+    """Return the id of a message; None if the log does not have it any more."""
+    log = log_of(host)
+    await log.refresh()
+    if offset >= log.end:
+        return None
+    await log.load(offset)
+    frame = log.at(offset)
+    if frame is None or isinstance(frame, Missing) or not frame.header.is_deliverable:
+        return None
+    rows = log.rows(frame)
+    at = int(np.searchsorted(offsets := row_offsets(frame.header, rows), offset))
+    if at == len(offsets) or offsets[at] != offset:
+        return None
+    found: bytes = rows.column("message_id")[at].as_py()
+    return found

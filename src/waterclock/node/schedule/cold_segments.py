@@ -7,12 +7,27 @@ overflow.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from waterclock.log.sidecars.due import NetDelta
 from waterclock.schedule.checkpoint import Checkpoint, SavedSegment
 from waterclock.schedule.cold_timers import ColdTimers, SegmentChanges
-from waterclock.storage import memory
+from waterclock.storage.folders import memory
 from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.segment_file import SegmentFile
+
+
+class LogTimers(NamedTuple):
+    """What a log says of its timers at one moment: it may grow while that is read."""
+
+    segments: list[SegmentFile]
+    deltas: dict[int, NetDelta]
+    active: NetDelta
+
+    @classmethod
+    def of(cls, store: PartitionStore) -> "LogTimers":
+        """Return those of a store as it is now."""
+        return cls(list(store.segments), dict(store.deltas), store.active_delta.net())
 
 
 class ColdSegments:
@@ -28,10 +43,10 @@ class ColdSegments:
         self._store = store
         self._known: dict[int, NetDelta] = {}
 
-    def open(self, checkpoint: Checkpoint | None) -> None:
+    def open(self, checkpoint: Checkpoint | None, found: LogTimers) -> None:
         """Take in all that the log says, at the start, helped by a checkpoint if it is true."""
-        deltas = self._store.deltas
-        saved = [] if checkpoint is None else self._borne_out(checkpoint)
+        deltas = found.deltas
+        saved = [] if checkpoint is None else self._borne_out(checkpoint, found)
         for base, segment in zip(deltas, saved, strict=False):
             self.cold.restore(base, _changes(deltas[base]), segment.opened, segment.moved)
             self._known[base] = deltas[base]
@@ -41,22 +56,22 @@ class ColdSegments:
             self._known[base] = delta
         self.is_saved = len(saved) == len(deltas)
         self.cold.begin()
-        active = self._store.active_delta.net()
+        active = found.active
         self.cold.retire(active.retired)
         was_open = self.cold.retire(active.moved)
         self.cold.open(active.moved[was_open], active.moved_due[was_open])
         self.cold.open(active.opened, active.opened_due)
 
-    def _borne_out(self, checkpoint: Checkpoint) -> list[SavedSegment]:
+    def _borne_out(self, checkpoint: Checkpoint, found: LogTimers) -> list[SavedSegment]:
         """Return what a checkpoint says of the first segments; nothing if it is not of this log."""
-        store = self._store
-        saved = [s for s in checkpoint.segments if s.base_offset >= store.start]
-        if checkpoint.log_id != store.log_id or len(saved) > len(store.deltas):
+        start = found.segments[0].base_offset
+        saved = [s for s in checkpoint.segments if s.base_offset >= start]
+        if checkpoint.log_id != self._store.log_id or len(saved) > len(found.deltas):
             return []
-        for segment, found in zip(store.segments, saved, strict=False):
-            delta = store.deltas[segment.base_offset]
+        for segment, was in zip(found.segments, saved, strict=False):
+            delta = found.deltas[segment.base_offset]
             place = segment.base_offset, segment.header.generation, segment.last_header_crc
-            if place != found[:3] or not _fits(delta, found):
+            if place != was[:3] or not _fits(delta, was):
                 return []
         return saved
 

@@ -69,11 +69,16 @@ class Firing:
         self._slice_rows = rows_max
         self.problem: str | None = None
         """Why nothing can be fired at the moment."""
+        self.is_over = False
+        """Nothing may be fired any more: another node may lead by now."""
         self.spans: PartitionSpans | None = None
 
     def fire_slice(self) -> bool:
         """Fire the first scheduled messages that are due now; tell whether to call again at
         once."""
+        if self.is_over:
+            self.problem = "another node may lead"
+            return False
         begun_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
         offsets = self._timers.tick(now_ms, self._slice_rows)

@@ -75,7 +75,7 @@ Change = Callable[[Scheduler, Int64s, Int64s], Awaitable[Outcomes]]
 
 
 class NamedChanges:
-    """Finds what is named, and changes it."""
+    """Finds what is named, and changes it, in the partitions that are led here."""
 
     def __init__(self) -> None:
         self._ids = IdSearch()
@@ -133,7 +133,7 @@ class NamedChanges:
         for rows in slices(np.unique(same[by_id]), SEARCH_SLICE):
             ids, keys = _asked([named[row] for row in rows])
             # What is not open is told of when all others are done.
-            for host in (host for host in topic.partitions if host.is_open):
+            for host in (host for host in topic.led if host.is_open):
                 async for mine, offsets in self._ids.pending(host, ids, keys):
                     where = np.full(len(mine), host.partition, np.int64)
                     found.append(_Found(rows[mine], where, offsets))
@@ -149,7 +149,7 @@ class NamedChanges:
         ids, keys = _asked(named)
         where = np.full(len(named), NOWHERE, np.int64)
         offsets, appended_ms = where.copy(), where.copy()
-        for host in topic.partitions:
+        for host in topic.led:
             at, times = await self._ids.latest(host, ids, keys)
             is_later = (at != NOWHERE) & (times >= appended_ms)
             offsets[is_later], appended_ms[is_later] = at[is_later], times[is_later]
@@ -170,10 +170,14 @@ def _same(named: Sequence[Named]) -> Int64s:
 async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Found:
     """Return what is named by position; with an id, if the message there has it."""
     rows, where, offsets = [], [], []
+    led = topic.led
     for row, (message_id, _, position) in enumerate(named):
         if position is None and not message_id:
             raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
-        if position is not None and topic.partition(position[0]).is_open:
+        if position is None:
+            continue
+        host = topic.partition(position[0])
+        if host.is_open and host in led:
             rows.append(row)
             where.append(position[0])
             offsets.append(position[1])
@@ -209,7 +213,7 @@ def _joined(found: list[_Found]) -> _Found:
 
 def _check_reachable(topic: Topic, named: Sequence[Named], reached: str) -> None:
     """Raise if a partition that is not open may hold some of what is named."""
-    closed = [host for host in topic.partitions if not host.is_open]
+    closed = [host for host in topic.led if not host.is_open]
     if closed and not any(name.position is None for name in named):
         numbers = {name.position[0] for name in named if name.position is not None}
         closed = [host for host in closed if host.partition in numbers]

@@ -136,7 +136,7 @@ class PendingMessages:
         now_ms = self._clock.now_ms()
         totals = np.zeros(len(HORIZONS_MS) + 1, np.int64)
         for found in topics:
-            for host in found.partitions:
+            for host in found.led:
                 if host.is_open:
                     totals += await host.scheduler.horizons(now_ms)
         return Counts(list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist())))
@@ -158,7 +158,7 @@ class PendingMessages:
         if not 1 <= limit <= PAGE_MAX:
             raise LimitExceeded("limit", PAGE_MAX, got=limit)
         found = self._topics.get(topic)
-        after = _decoded(page)
+        after = page_position(page)
         count = LIST_ROWS_MAX // 4 if wanted.needs_rows else limit
         chosen: _Scheduled = []
         for _ in range(0, LIST_ROWS_MAX, count):
@@ -170,17 +170,17 @@ class PendingMessages:
                 after = ahead[-1]
             if len(chosen) == limit:
                 end = chosen[-1]
-                last = _PagePosition(int(end.message.due_ms or 0), end.partition, end.offset)
+                last = PagePosition(int(end.message.due_ms or 0), end.partition, end.offset)
                 is_end &= last == after
                 after = last
             if is_end:
                 return Page(chosen, "")
             if len(chosen) == limit:
                 break
-        return Page(chosen, _encoded(after))
+        return Page(chosen, page_text(after))
 
 
-class _PagePosition(NamedTuple):
+class PagePosition(NamedTuple):
     """A pending message in the order of lists."""
 
     due_ms: int
@@ -188,7 +188,7 @@ class _PagePosition(NamedTuple):
     offset: int
 
 
-_START = _PagePosition(-1, NOWHERE, NOWHERE)
+_START = PagePosition(-1, NOWHERE, NOWHERE)
 
 
 def _read(
@@ -226,24 +226,26 @@ def timer_id(message_id: bytes, offset: int) -> str:
     return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
 
 
-def _encoded(place: _PagePosition) -> str:
+def page_text(place: PagePosition) -> str:
+    """Return what asks for those that follow."""
     return base64.urlsafe_b64encode(_TOKEN.pack(*place)).decode()
 
 
-def _decoded(page: str) -> _PagePosition:
+def page_position(page: str) -> PagePosition:
+    """Return which one a page follows; raises BadInput."""
     if not page:
         return _START
     try:
-        return _PagePosition(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
+        return PagePosition(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
     except (ValueError, struct.error) as error:
         raise BadInput("page: is not the next_page of an answer") from error
 
 
 async def _ahead(
-    topic: Topic, wanted: Filter, after: _PagePosition, limit: int
-) -> list[_PagePosition]:
+    topic: Topic, wanted: Filter, after: PagePosition, limit: int
+) -> list[PagePosition]:
     """Return the first `limit` pending messages after a place, before any look inside."""
-    places: list[_PagePosition] = []
+    places: list[PagePosition] = []
     for host in wanted.hosts(topic):
         start_ms, end_ms = wanted.span
         last = NOWHERE
@@ -252,12 +254,12 @@ async def _ahead(
             start_ms = after.due_ms + (host.partition < after.partition)
             last = after.offset if host.partition == after.partition else NOWHERE
         offsets, due = await host.scheduler.upcoming(start_ms, end_ms, limit, after=last)
-        places += map(_PagePosition, due.tolist(), [host.partition] * len(due), offsets.tolist())
+        places += map(PagePosition, due.tolist(), [host.partition] * len(due), offsets.tolist())
     return sorted(places)[:limit]
 
 
 def _listed(
-    topic: Topic, wanted: Filter, places: list[_PagePosition], *, with_values: bool
+    topic: Topic, wanted: Filter, places: list[PagePosition], *, with_values: bool
 ) -> list[ScheduledMessage]:
     """Read messages and return those that match, in the same order."""
     if not places:

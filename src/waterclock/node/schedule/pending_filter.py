@@ -66,10 +66,12 @@ class Filter:
         return READ_SLICE if self.needs_rows else SCAN_SLICE
 
     def hosts(self, topic: Topic) -> list[PartitionHost]:
-        """Return the partitions it asks for; those that cannot be read raise when they are used."""
+        """Return the partitions it asks for, of those that are led here; those that cannot be read
+        raise when they are used."""
         if not self.partitions:
-            return topic.partitions
-        return [topic.partition(number) for number in sorted(set(self.partitions))]
+            return topic.led
+        asked = {topic.partition(number).partition for number in self.partitions}
+        return [host for host in topic.led if host.partition in asked]
 
     def matches(self, store: PartitionStore, offsets: Int64s) -> Bools:
         """Tell which of these messages it holds of, due times aside."""

@@ -32,6 +32,7 @@ from waterclock.model.errors import (
     BadInput,
     Busy,
     CapacityReached,
+    Fenced,
     NotFound,
     StorageFailed,
     WaterclockError,
@@ -84,17 +85,47 @@ class Recurrences:
         self._limits = limits or Limits()
         self._records: dict[str, RecurrenceRecord] = {}
         self._rules: dict[str, RecurrenceRule] = {}
-        for key, value in metadata.items(RECORD):
-            self._keep(key.removeprefix(RECORD), msgspec.json.decode(value, type=RecurrenceRecord))
         self._changing = asyncio.Lock()
+        self._is_stale = False
+        """The lead of the records was won or lost since they were read: what is known here may be
+        older than they are, or nobody's."""
         self._alarm = asyncio.Event()
         self._latest_ms: int | None = None
         """The latest time at which occurrences may have been scheduled."""
         self._problems: set[str] = set()
         """Recurrences with something left to do, or to write down: said once, tried again."""
+        self._load()
+        metadata.on_leading.append(lambda is_leading: self._lead_changed())
 
     def __repr__(self) -> str:
         return f"<Recurrences {len(self._records)}>"
+
+    def _load(self) -> None:
+        self._records.clear()
+        self._rules.clear()
+        self._problems.clear()
+        self._latest_ms = None
+        self._is_stale = False
+        for key, value in self._metadata.items(RECORD):
+            self._keep(key.removeprefix(RECORD), msgspec.json.decode(value, type=RecurrenceRecord))
+
+    def _lead_changed(self) -> None:
+        """Begin with the records as they are, at once, or when who is at work on them is done."""
+        self._is_stale = True
+        if not self._changing.locked():
+            self._load()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Work on the recurrences as they are, and nobody else."""
+        async with self._changing:
+            if self._is_stale:
+                self._load()
+            try:
+                yield
+            finally:
+                if self._is_stale:
+                    self._load()
 
     def topic_of(self, name: str) -> str:
         """Return the topic of the recurrence of that name, nothing if there is none."""
@@ -118,7 +149,7 @@ class Recurrences:
         return await run_detached(self._tasks, self._put(recurrence.name, record, seen_topic))
 
     async def _put(self, name: str, record: RecurrenceRecord, seen_topic: str) -> Recurrence:
-        async with self._changing:
+        async with self._alone():
             self._check_seen(name, seen_topic)
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
@@ -143,7 +174,7 @@ class Recurrences:
         If that cannot be cancelled now, this raises why, and it is tried again until it can. As for
         `seen_topic`, see `put`.
         """
-        async with self._changing:
+        async with self._alone():
             self._check_seen(name, seen_topic)
             before = self._records.get(name)
             if before is None or before.is_deleted:
@@ -157,7 +188,7 @@ class Recurrences:
     @asynccontextmanager
     async def topic_deleting(self, topic: str) -> AsyncIterator[Records]:
         """Hold still while a topic is deleted; its recurrences go with it."""
-        async with self._changing:
+        async with self._alone():
             gone = {
                 name: record.without_topic(self._now_ms())
                 for name, record in self._records.items()
@@ -181,12 +212,13 @@ class Recurrences:
     async def run(self) -> None:
         """Schedule each next occurrence when the one before has come, until cancelled."""
         while True:
-            await self.settle()
+            if self._metadata.is_leading:
+                await self.settle()
             await self._sleep()
 
     async def settle(self) -> None:
         """Schedule what is next of each recurrence whose time has come."""
-        async with self._changing:
+        async with self._alone():
             now_ms = self._clock.now_ms()
             # At the start nobody knows what the clock was when the last occurrences were scheduled.
             is_set_back = self._latest_ms is None or now_ms < self._latest_ms
@@ -311,10 +343,13 @@ class Recurrences:
         return False
 
     async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:
-        end = self._metadata.write(_encoded(records))
+        if self._is_stale:
+            # Won again, it may hold what another leader wrote: not to be undone by what was before.
+            raise Fenced("this node has lost the lead of the recurrences: ask again")
+        written = self._metadata.write(_encoded(records))
         for name, record in records.items():
             self._keep(name, record)
-        await self._metadata.wait_flushed(end)
+        await self._metadata.wait_flushed(written)
 
     def _keep(self, name: str, record: RecurrenceRecord | None) -> None:
         if record is None:

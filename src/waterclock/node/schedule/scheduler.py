@@ -12,7 +12,8 @@ fired in slices, and everyone else gets a turn between two of them.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,17 +23,17 @@ import numpy.typing as npt
 from waterclock.log.frame import OFFSET_MAX
 from waterclock.log.sidecars.endings import Ending
 from waterclock.model.clock import Clock
-from waterclock.model.errors import Closed, StorageError
+from waterclock.model.errors import Closed, NotLeader, StorageError
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.counters import PartitionCounters
-from waterclock.node.schedule.cold_segments import ColdSegments
+from waterclock.node.schedule.cold_segments import ColdSegments, LogTimers
 from waterclock.node.schedule.firing import Firing
 from waterclock.schedule.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waterclock.schedule.hot_timers import HORIZONS_MS
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timer_index import TimerIndex
-from waterclock.storage import memory
 from waterclock.storage.flush import FlushQueue
+from waterclock.storage.folders import memory
 from waterclock.storage.folders.folder import Folder, write_whole
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -61,46 +62,69 @@ log = logging.getLogger(__name__)
 
 
 class TimerFiles:
-    """The checkpoint of a partition's timers on disk. Nothing is lost with it but time."""
+    """The checkpoint of a partition's timers on disk. Nothing is lost with it but time.
 
-    def __init__(self, folder: Folder) -> None:
-        try:
-            folder.lock()
-        except BaseException:
-            folder.close()
-            raise
+    Its folder is open only while it is read or written: a node may have thousands of them.
+    """
+
+    def __init__(self, folder: Path | Folder) -> None:
         self._folder = folder
         self._mutex = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def _opened(self) -> Iterator[Folder]:
+        """Have the folder for oneself."""
+        if not isinstance(self._folder, Path):
+            self._folder.lock()
+            yield self._folder
+            return
+        # A power cut that takes the folder costs only time.
+        folder = OsFolder(self._folder, is_durable=True)
+        try:
+            folder.lock()
+            yield folder
+        finally:
+            folder.close()
 
     def save(self, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint; tell whether that could be done. May run on a thread."""
         data = encode_checkpoint(checkpoint)
         try:
             with self._mutex:
-                write_whole(self._folder, CHECKPOINT_NAME, [data])
-                self._folder.sync()
+                if self._is_closed:
+                    return False  # its topic may be deleted, and must not come back
+                with self._opened() as folder:
+                    write_whole(folder, CHECKPOINT_NAME, [data])
+                    folder.sync()
         except StorageError as error:
             log.warning("timers_not_saved reason=%s", error)
             return False
         return True
 
     def load(self) -> Checkpoint | None:
-        """Return the checkpoint, or None if there is no whole one that can be read."""
-        try:
-            if CHECKPOINT_NAME not in self._folder.names():
+        """Return the checkpoint, or None if there is no whole one that can be read.
+
+        Raises StorageError if the folder cannot be had.
+        """
+        with self._mutex, self._opened() as folder:
+            try:
+                if CHECKPOINT_NAME not in folder.names():
+                    return None
+                file = folder.open(CHECKPOINT_NAME)
+                checkpoint = decode_checkpoint(file.view(0, file.size()))
+            except StorageError as error:
+                log.warning("timers_not_read reason=%s", error)
                 return None
-            file = self._folder.open(CHECKPOINT_NAME)
-            checkpoint = decode_checkpoint(file.view(0, file.size()))
-        except StorageError as error:
-            log.warning("timers_not_read reason=%s", error)
-            return None
-        file.close()
-        return checkpoint
+            file.close()
+            return checkpoint
 
     def close(self) -> None:
-        """Let go of the folder, once nobody writes to it."""
+        """Write nothing more, once nobody does."""
         with self._mutex:
-            self._folder.close()
+            self._is_closed = True
+            if not isinstance(self._folder, Path):
+                self._folder.close()
 
 
 class Scheduler:
@@ -114,6 +138,7 @@ class Scheduler:
         clock: Clock,
         counters: PartitionCounters,
         flush_queue: FlushQueue,
+        found: LogTimers | None = None,
     ) -> None:
         self._store = store
         self._files = files
@@ -122,7 +147,7 @@ class Scheduler:
         self._counters = counters
         self._flush_queue = flush_queue
         self._segments = ColdSegments(store)
-        self._segments.open(files.load())
+        self._segments.open(files.load(), found or LogTimers.of(store))
         now_ms = clock.now_ms()
         self.timers = TimerIndex(
             self._segments.cold,
@@ -132,7 +157,8 @@ class Scheduler:
         )
         for _ in self.timers.load(now_ms):
             pass
-        self._segments.release_pages()
+        if found is None:  # else the log may change under this
+            self._segments.release_pages()
         memory.trim()
         self.firing = Firing(
             store,
@@ -157,14 +183,14 @@ class Scheduler:
         clock: Clock,
         counters: PartitionCounters,
         flush_queue: FlushQueue,
+        found: LogTimers | None = None,
     ) -> "Scheduler":
         """Find the open scheduled messages of a store. Blocks; `folder` is for saved timers
-        alone."""
-        if isinstance(folder, Path):
-            folder = OsFolder(folder, is_durable=True)  # a power cut that takes it costs only time
+        alone. While a log grows, do this on a thread with what was `found` in it before, and `add`
+        what came since."""
         files = TimerFiles(folder)
         try:
-            return cls(store, files, config, clock, counters, flush_queue)
+            return cls(store, files, config, clock, counters, flush_queue, found)
         except BaseException:
             files.close()
             raise
@@ -183,8 +209,21 @@ class Scheduler:
         self.timers.open(offsets, due_ms)
         self._expect(due_ms)
 
+    def give_up(self) -> None:
+        """Write nothing from now on: another node may lead, and do what these timers know not of.
+
+        Whoever runs them still ends and closes them.
+        """
+        self.firing.is_over = True
+
+    @property
+    def is_over(self) -> bool:
+        """They were given up."""
+        return self.firing.is_over
+
     async def cancel(self, offsets: Int64s) -> Outcomes:
         """Let scheduled messages not fire; say of each what became of it. Durable on return."""
+        self._check_running()
         outcomes, is_open = self._standing(offsets)
         chosen = np.unique(offsets[is_open])
         if len(chosen):
@@ -201,6 +240,7 @@ class Scheduler:
 
         Of several times for one scheduled message the last holds. You must have checked them.
         """
+        self._check_running()
         outcomes, is_open = self._standing(offsets)
         chosen, last = np.unique(offsets[is_open][::-1], return_index=True)
         if len(chosen):
@@ -217,6 +257,11 @@ class Scheduler:
     async def outcomes(self, offsets: Int64s) -> Outcomes:
         """Tell what became of messages that are pending no more. Durable on return."""
         return await self._answered(self._ended(offsets))
+
+    def _check_running(self) -> None:
+        """Raise NotLeader if they were given up, which a caller may learn last."""
+        if self.is_over:
+            raise NotLeader("the timers of a partition")
 
     def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
         """Return the outcome for each, taking those that are open as done, and which these are."""

@@ -45,11 +45,6 @@ class Ownership(Protocol):
         ...
 
     @property
-    def version(self) -> int:
-        """The same on nodes that agree about everything."""
-        ...
-
-    @property
     def others(self) -> Collection[str]:
         """The ids of all other nodes that own streams."""
         ...
@@ -68,7 +63,6 @@ class SoleOwner:
     """Owns every stream: the node has no cluster."""
 
     node_id = ""
-    version = 0
     others = ()
 
     def owner(self, stream: str) -> str | None:

@@ -72,9 +72,10 @@ class Persister:
         clock: Clock,
         spawn: Spawn,
         on_stored: OnStored,
-        on_key: OnKey,
+        on_key: OnKey | None,
         on_full: Callable[[StorageError], None] = lambda error: None,
     ) -> None:
+        """Without `on_key` the nodes have their key from elsewhere."""
         self._store = store
         self.is_shared = store.is_shared
         self._clock = clock
@@ -113,7 +114,7 @@ class Persister:
                 if not is_connected:
                     await self._store.open()
                     is_connected = True
-                if self.is_shared:
+                if self.is_shared and self._on_key is not None:
                     self._on_key(await self._shared_key())
                 self._is_open = True
                 self._note_available()
@@ -162,7 +163,7 @@ class Persister:
 
     def check_key(self) -> None:
         """Raise StoreUnavailable as long as the key that nodes share is not known."""
-        if self.is_shared:
+        if self.is_shared and self._on_key is not None:
             self._check_open()
 
     async def store(self, stream: str, record: Record, then: Then | None = None) -> Stored:

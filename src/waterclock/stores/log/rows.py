@@ -110,6 +110,19 @@ def decode_heads(rows: pa.RecordBatch) -> Heads:
     )
 
 
+def rows_of(rows: pa.RecordBatch) -> list[Row]:
+    """Give the rows of a frame as they were written."""
+    return [
+        Row(*split_id(full), Head(*head), body)
+        for full, body, *head in zip(
+            rows.column("message_id").to_pylist(),
+            rows.column("value").to_pylist(),
+            *decode_heads(rows),
+            strict=True,
+        )
+    ]
+
+
 def encode_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
     """Build the body of a removal: which positions, as [start, end)."""
     return b"".join(_RANGE.pack(*found) for found in ranges)

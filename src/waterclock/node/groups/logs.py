@@ -1,0 +1,51 @@
+"""The logs that the groups of a node read: each once, for all of them, here or at another node."""
+
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.log_reader import LogReader
+from waterclock.node.partition.remote_log import (
+    GROUP_CACHE_BYTES,
+    FrameCache,
+    PartitionLog,
+    RemoteLog,
+    Spawn,
+    is_elsewhere,
+)
+
+
+class GroupLogs:
+    """Readers of partitions. What is pulled from other nodes is bounded for all together."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self.readers: dict[PartitionHost, PartitionLog] = {}
+        self._pulled = FrameCache(GROUP_CACHE_BYTES)
+        self._spawn = spawn
+
+    def __repr__(self) -> str:
+        return f"<GroupLogs {len(self.readers)}, {self._pulled!r}>"
+
+    def of(self, partition: PartitionHost) -> PartitionLog | None:
+        """Return the reader of a partition; None if it cannot be read anywhere."""
+        reader = self.readers.get(partition)
+        if reader is not None:
+            return reader
+        if partition.is_open:
+            reader = LogReader(partition.store)
+        elif is_elsewhere(partition):
+            reader = RemoteLog(partition, self._pulled, self._spawn)
+        else:
+            return None
+        self.readers[partition] = reader
+        return reader
+
+    def is_current(self, partition: PartitionHost) -> bool:
+        """Say if a partition has a reader, and that reads the log as it is open now."""
+        reader = self.readers.get(partition)
+        if isinstance(reader, LogReader):
+            return partition.is_open and partition.store is reader.store
+        return reader is not None and is_elsewhere(partition)
+
+    def drop(self, partition: PartitionHost) -> None:
+        """Let go of a reader, for another one or for good."""
+        reader = self.readers.pop(partition, None)
+        if isinstance(reader, RemoteLog):
+            reader.close()

@@ -1,0 +1,268 @@
+"""Groups of several nodes: each has one home, and goes on at another."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from tests.node.consuming import Member
+from tests.node.fake_replication import FakeCluster, ReplicatedHosts, joined
+from tests.node.hosts import batch_of
+from waterclock.model.config import Config
+from waterclock.model.errors import Fenced, NotFound, NotLeader, Unavailable
+from waterclock.model.message import Message
+from waterclock.model.views import TopicSettings
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.records import GROUP, PROGRESS, GroupRecord
+from waterclock.node.groups.session import Ending
+from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards, shard_of
+from waterclock.server.statuses import session_error
+
+
+@dataclass
+class Home:
+    """A node that may be home to groups."""
+
+    hosts: ReplicatedHosts
+    groups: Groups
+    shards: GroupShards
+
+    async def join(self, member: str = "m", group: str = "g") -> Member:
+        return Member(await self.groups.open_session("t", group, member=member))
+
+
+@dataclass
+class Homes:
+    """Two nodes with a topic `t`; `a` leads everything at first."""
+
+    cluster: FakeCluster
+    a: Home
+    b: Home
+
+    async def publish(self, *values: bytes) -> None:
+        leader = {"a": self.a, "b": self.b}[self.cluster.leader]
+        host = leader.hosts.topics.get("t").partition(0)
+        await host.publish(batch_of(*map(Message, values)), allow_duplicate=True)
+
+    async def move(self, node: str) -> None:
+        self.cluster.move(node)
+        await self.cluster.settled()
+
+
+@asynccontextmanager
+async def homes(tmp_path) -> AsyncIterator[Homes]:
+    cluster = FakeCluster("a")
+    async with AsyncExitStack() as running:
+        made = []
+        for name in "ab":
+            hosts = await running.enter_async_context(joined(tmp_path / name, cluster, name))
+            dead_letters = DeadLetters(hosts.topics, hosts.metadata, hosts.clock)
+            shards = GroupShards(hosts.clock)
+            groups = Groups(
+                hosts.topics, hosts.metadata, dead_letters, Config(), hosts.clock, shards
+            )
+            task = hosts.tasks.create_task(groups.run())
+            running.callback(task.cancel)
+            await groups.open()
+            made.append(Home(hosts, groups, shards))
+        await made[0].hosts.topics.ensure_own(GROUPS_TOPIC, SETTINGS)
+        await made[0].hosts.topics.create("t", TopicSettings())
+        await cluster.settled()
+        yield Homes(cluster, *made)
+        for home in made:
+            await home.groups.close()
+            assert home.hosts.failures == []
+
+
+async def received(member: Member, count: int) -> list[bytes]:
+    """Return what a member gets, once there is so much of it."""
+    while len(member.values) < count:
+        if not member.take():
+            await member.session.ready()
+    return member.values
+
+
+async def test_a_group_is_served_by_the_leader_of_its_shard_alone(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2")
+        assert await received(await it.a.join(), 2) == [b"1", b"2"]
+
+        with pytest.raises(NotLeader, match="a leads it"):
+            await it.b.join()
+        with pytest.raises(NotLeader):
+            it.b.groups.get("t", "g")
+        assert it.b.groups.list() == []
+        with pytest.raises(NotFound):
+            it.a.groups.get("t", "unknown")
+
+
+async def test_a_group_goes_on_at_its_new_home_with_what_was_saved(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2", b"3")
+        member = await it.a.join()
+        await received(member, 3)
+        first = it.a.groups.get("t", "g").partitions[0].committed
+        member.ack(*[place[1] for place in member.offsets[:2]])
+        await it.a.groups.save_all()
+        generation = it.a.groups.get("t", "g").generation
+
+        await it.move("b")
+        again = await it.b.join()
+
+        assert member.session.ending is Ending.MOVED
+        assert await received(again, 1) == [b"3"]
+        assert it.b.groups.get("t", "g").generation > generation
+        assert it.b.groups.get("t", "g").partitions[0].committed == first + 2
+
+
+async def test_members_of_a_home_that_was_lost_are_told_to_come_again(tmp_path):
+    async with homes(tmp_path) as it:
+        member = await it.a.join()
+        await it.move("b")
+
+        assert member.session.ending is Ending.MOVED
+        assert isinstance(session_error(Ending.MOVED, "t"), Fenced)
+        with pytest.raises(NotLeader):
+            await it.a.join()
+
+
+async def test_a_home_that_was_lost_saves_nothing_more(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2")
+        member = await it.a.join()
+        await received(member, 2)
+        await it.a.groups.save_all()
+        host = it.a.groups._hosts["t", "g"]
+        before = dict(host.metadata.items(""))
+        await it.move("b")
+
+        member.ack(0, 1)
+        await it.a.groups.save_progress([host])
+        await it.a.groups.save_generation(host, 99)
+
+        assert dict(host.metadata.items("")) == before
+
+
+async def test_a_group_comes_back_to_a_home_that_it_had_before(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2", b"3", b"4")
+        member = await it.a.join()
+        await received(member, 4)
+        member.ack(member.offsets[0][1])
+        await it.a.groups.save_all()
+        await it.move("b")
+        member = await it.b.join()
+        await received(member, 3)
+        member.ack(member.offsets[0][1])
+        await it.b.groups.save_all()
+        generation = it.b.groups.get("t", "g").generation
+        await it.move("a")
+
+        assert await received(await it.a.join(), 2) == [b"3", b"4"]
+        assert it.a.groups.get("t", "g").generation > generation
+
+
+async def test_a_member_that_joins_while_the_home_is_lost_hears_of_it(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        it.cluster.is_stuck = True
+        joining = asyncio.ensure_future(it.a.join("n"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not joining.done()
+        it.a.hosts.topics.get(GROUPS_TOPIC).partition(shard_of("g")).step_down("a test says so")
+
+        with pytest.raises(Unavailable):
+            await joining
+        it.cluster.go_on()
+        await it.move("b")
+        await it.b.join("n")
+        assert it.b.groups.get("t", "g").members == ("n",)
+
+
+async def test_groups_are_read_from_any_replica(tmp_path):
+    async with homes(tmp_path) as it:
+        topic_logs = [bytes.fromhex(log_id) for log_id in it.a.hosts.topics.get("t").log_ids]
+        it.cluster.move("b", but=topic_logs)
+        it.cluster.leader = "a"
+        await it.cluster.settled()
+        member = await it.b.join()
+        await it.publish(b"1", b"2")
+
+        assert it.b.hosts.topics.get("t").partition(0).role == "follower"
+        assert await received(member, 2) == [b"1", b"2"]
+
+
+async def test_a_log_opened_anew_is_read_on_by_the_same_session(tmp_path):
+    async with homes(tmp_path) as it:
+        topic_logs = [bytes.fromhex(log_id) for log_id in it.a.hosts.topics.get("t").log_ids]
+        it.cluster.move("b", but=topic_logs)
+        it.cluster.leader = "a"
+        await it.cluster.settled()
+        member = await it.b.join()
+        await it.publish(b"1")
+        await received(member, 1)
+        await it.publish(b"2")
+        host = it.b.hosts.topics.get("t").partition(0)
+        host.close_replica("it is cut")
+        assert member.take() == []
+        await host.open_replica()
+        it.cluster.go_on()
+        await it.publish(b"3")
+
+        assert await received(member, 3) == [b"1", b"2", b"3"]
+
+
+async def test_groups_of_a_deleted_topic_are_forgotten_also_by_a_later_home(tmp_path):
+    async with homes(tmp_path) as it:
+        member = await it.a.join()
+        records = it.a.groups._hosts["t", "g"].metadata
+        assert records.get(f"{GROUP}t/g") is not None
+        await it.a.hosts.topics.delete("t")
+        assert member.session.ending is Ending.TOPIC_GONE
+        await it.cluster.until(lambda: not records.items(GROUP))
+
+        assert records.items(PROGRESS) == []
+        await it.a.hosts.topics.create("t", TopicSettings())
+        await it.move("b")
+        assert it.b.groups.list() == []
+
+
+async def test_a_group_of_a_topic_that_was_made_again_begins_anew(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        records = it.a.groups._hosts["t", "g"].metadata
+        value = records.get(f"{GROUP}t/g")
+        assert value is not None
+        record = msgspec.json.decode(value, type=GroupRecord)
+        old = msgspec.structs.replace(record, folder="of another topic")
+        await records.put(f"{GROUP}t/g", msgspec.json.encode(old))
+        await it.move("b")
+        assert it.b.groups.list() == []
+
+        await it.cluster.until(lambda: records.get(f"{GROUP}t/g") is None)
+
+
+async def test_groups_of_a_node_that_was_alone_are_adopted_once(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        records = it.a.groups._hosts["t", "g"].metadata
+        before = {key: value for key, value in records.items("") if key != "adopted"}
+        # As if the records were still where a single node has them.
+        await it.a.hosts.metadata.put_many({**before, f"{PROGRESS}t.dlq/__redrive/0": b"other"})
+        await records.put_many({key: None for key, _ in records.items("")})
+        await it.move("b")
+        assert [group.group for group in it.b.groups.list()] == ["g"]
+
+        await it.b.groups.delete("t", "g")
+        await it.move("a")
+
+        assert it.a.groups.list() == []
+
+
+def test_the_shard_of_a_group_never_changes():
+    assert [shard_of(group) for group in ("g", "orders", "a-b.c")] == [6, 1, 0]
