@@ -1,0 +1,1 @@
+"""Replicated partitions under a loop: the coordinator, the channels, and what the cores decide."""

@@ -1,0 +1,91 @@
+"""Places of partitions: those that no topic has are forgotten, those of lost nodes taken."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
+from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
+from waterclock.cluster.coordinator.records import (
+    ClusterRecord,
+    Keys,
+    PartitionRecord,
+    encode_record,
+)
+from waterclock.cluster.coordinator.requests import Put, Txn
+from waterclock.server.cluster.replication import placing
+
+KEYS = Keys("c")
+STRAY = b"s" * 16
+
+
+class Led:
+    """A node that leads `__meta`, and a record of a partition that no topic has."""
+
+    def __init__(self, live: LiveCoordinator, node: Node) -> None:
+        self.live = live
+        self.node = node
+
+    def put(self, key: bytes, record: ClusterRecord | PartitionRecord) -> None:
+        self.live.fake.store.write(Txn(success=(Put(key, encode_record(record)),)))
+
+    async def place(self, *, knows_all_topics: bool) -> set[bytes]:
+        """Look at all places once; return which there are then."""
+        at = self.node.replicator.placing
+        at.knows_all_topics = lambda: knows_all_topics
+        await at._place_new()
+        found = self.live.fake.store.read(KEYS.partitions).items
+        return {KEYS.log_of(item.key) for item in found}
+
+
+@asynccontextmanager
+async def leading(folder: Path) -> AsyncIterator[Led]:
+    live = LiveCoordinator()
+    async with trio(folder, live.client) as it:
+        leader = Led(live, await it.leader())
+        view = leader.node.replicator.session.view
+        leader.put(KEYS.cluster, ClusterRecord(cluster_id="x", level=1, meta_log=LOG_ID.hex()))
+        leader.put(KEYS.partition(STRAY), PartitionRecord(epoch=0, state="vacant", replicas=("z",)))
+        live.poke()
+        await until(lambda: view.meta_log == LOG_ID and STRAY in view.partitions)
+        yield leader
+
+
+async def test_the_place_of_a_deleted_topic_is_forgotten_and_that_of_the_records_stays(tmp_path):
+    async with leading(tmp_path) as it:
+        assert await it.place(knows_all_topics=True) == {LOG_ID}
+
+
+async def test_a_leader_that_has_not_taken_in_all_records_forgets_nothing(tmp_path):
+    async with leading(tmp_path) as it:
+        assert await it.place(knows_all_topics=False) == {LOG_ID, STRAY}
+
+
+async def test_a_leader_that_was_superseded_and_does_not_know_forgets_nothing(tmp_path):
+    async with leading(tmp_path) as it:
+        placed = it.node.replicator.session.view.partitions[LOG_ID]
+        it.put(KEYS.partition(LOG_ID), msgspec.structs.replace(placed.record, epoch=9))
+
+        assert await it.place(knows_all_topics=True) == {LOG_ID, STRAY}
+
+
+async def test_a_node_that_does_not_come_back_is_replaced_by_one_that_has_no_replica(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(placing, "IDLE_S", 0.01)
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client, others=("d",), replace_after_ms=50) as it:
+        leader = await it.leader()
+        await leader.publish("kept")
+        lost, spare = it.nodes[2:]
+        await lost.replicator.leave()
+        lost.kill()
+
+        view = leader.replicator.session.view
+        names = {node.replicator.me for node in it.nodes if node is not lost}
+        await until(lambda: set(view.partitions[LOG_ID].record.replicas) == names)
+        await leader.publish("new")
+
+        await until(lambda: spare.texts() == ["kept", "new"])

@@ -1,0 +1,216 @@
+"""Three replicators in one loop: what was acknowledged is on all of them, whoever leads."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
+from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
+from tests.node.hosts import batch_of
+from waterclock.cluster.coordinator.requests import Revision
+from waterclock.cluster.replication.cluster_view import Placed
+from waterclock.model.errors import Fenced, Unavailable
+from waterclock.model.ids import Epoch
+from waterclock.model.message import Message
+from waterclock.storage.promises import KeptPromise
+
+
+async def test_what_the_leader_takes_is_readable_everywhere_once_it_is_committed(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        for number in range(20):
+            await leader.publish(str(number))
+
+        expected = [str(number) for number in range(20)]
+        await until(lambda: all(node.texts() == expected for node in it.nodes))
+        assert {node.host.leader for node in it.nodes} == {leader.name}
+        assert leader.replicator.leader_of("t", 0) == leader.name
+
+
+async def test_only_who_leads_says_that_all_replicas_have_something(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        batch = batch_of(Message(b"", message_id=b"x"))
+        await leader.host.publish(batch, acks="all")
+
+        ends = [node.host.store.flushed_end for node in it.nodes]
+        assert ends == [leader.host.store.end] * 3
+        for node in it.others(leader):
+            assert node.host.wait_flushed_by_all is not None
+            with pytest.raises(Fenced):
+                await node.host.wait_flushed_by_all(1)
+
+
+async def test_publishes_go_on_while_the_coordinator_is_away(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        live.fake.go_away()
+        await until(lambda: leader.replicator.session.problem)
+
+        await leader.publish("x")
+
+        await until(lambda: all(node.texts() == ["x"] for node in it.nodes))
+        live.fake.come_back()
+
+
+async def test_links_that_break_and_come_back_lose_nothing(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        await leader.publish("before")
+        for node in it.others(leader):
+            node.cut()
+        await leader.publish("after")
+
+        await until(lambda: all(node.texts() == ["before", "after"] for node in it.nodes))
+
+
+async def test_when_the_leader_is_gone_another_leads_and_nothing_acknowledged_is_lost(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        for number in range(5):
+            await leader.publish(str(number))
+        await leader.replicator.leave()
+        leader.kill()
+
+        successor = await it.leader(but=leader)
+        await successor.publish("5")
+
+        expected = [str(number) for number in range(6)]
+        alive = it.others(leader)
+        await until(lambda: all(node.texts() == expected for node in alive))
+        assert successor.host.epoch > 1
+
+
+async def test_a_node_that_leaves_has_another_lead_first_and_is_given_nothing_back(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        await leader.publish("0")
+
+        await leader.replicator.hand_over()
+
+        assert leader.host.role == "follower"
+        successor = await it.leader(but=leader)
+        assert not successor.replicator.placing._step_all()
+        await successor.publish("1")
+        await until(lambda: all(node.texts() == ["0", "1"] for node in it.nodes))
+
+
+async def test_a_leader_without_others_need_not_wait_to_hand_over(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        for node in it.others(leader):
+            node.kill()
+        await until(lambda: not leader.replicator.channels.up)
+
+        await leader.replicator.hand_over()
+
+        assert leader.host.role == "leader"
+
+
+async def test_a_log_that_left_the_leaders_is_cut_and_copied_anew(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        await leader.publish("kept")
+        await until(lambda: all(node.texts() == ["kept"] for node in it.nodes))
+        leader.isolate()
+        async with asyncio.TaskGroup() as tasks:
+            lost = tasks.create_task(refused(leader, "lost"))
+            live.fake.cut(leader.name)
+            assert leader.replicator.session._lease is not None
+            live.fake.store.revoke(leader.replicator.session._lease.lease)
+            live.poke()
+            successor = await it.leader(but=leader)
+            await successor.publish("new")
+            live.fake.heal(leader.name)
+            leader.rejoin()
+            await lost
+
+        await until(lambda: all(node.texts() == ["kept", "new"] for node in it.nodes))
+        assert leader.replicator.truncations == 1
+
+
+async def refused(node: Node, text: str) -> None:
+    """Publish what is never acknowledged."""
+    with pytest.raises(Unavailable):
+        await node.publish(text)
+
+
+async def test_a_replicator_that_ends_begins_nothing_more(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        (hosted,) = leader.replicator.hosted
+        timers = hosted.timers
+        leader.kill()
+        await asyncio.sleep(0)  # its tasks are told to end, and have not ended
+
+        leader.replicator.run_timers(hosted)
+        leader.replicator.begin_reopening(hosted)
+
+        assert hosted.timers is timers
+
+
+async def test_files_go_with_a_replica_that_was_removed_and_come_back_with_it(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        await leader.publish("x")
+        await until(lambda: all(node.texts() == ["x"] for node in it.nodes))
+        removed = it.nodes[2]
+        await removed.host.rewriting.acquire()
+        async with leader.removing(removed):
+            await until(lambda: removed.replicator.hosted[0].core is None)
+            assert removed.host.is_open  # a segment is being rewritten
+            removed.host.rewriting.release()
+
+        await leader.publish("y")
+        # There are three nodes, and so there are to be three replicas: it is placed there again.
+        await until(lambda: removed.host.is_open and removed.texts() == ["x", "y"])
+
+
+@pytest.mark.parametrize("record", ["restored", "other disk", "candidate"])
+async def test_files_stay_where_the_record_may_be_wrong(tmp_path, record):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        await leader.publish("x")
+        node = it.nodes[2]
+        await until(lambda: node.texts() == ["x"])
+        hosted = node.replicator.hosted[0]
+        assert hosted.core is not None
+        assert hosted.core.record is not None
+        known = hosted.core.record
+        others = tuple(each for each in known.replicas if each != node.replicator.me)
+        changed = msgspec.structs.replace(known, replicas=others)
+        if record == "restored":
+            node.replicator.promises.save({LOG_ID: KeptPromise(Epoch(known.epoch + 1))})
+        elif record == "other disk":
+            changed = msgspec.structs.replace(changed, replicas=(*others, "c:another"))
+        else:
+            changed = msgspec.structs.replace(changed, state="candidate")
+        await hosted.leave(Placed(changed, Revision(1_000)))
+
+        assert not node.host.is_open
+        assert (node.folder / "log").exists()
+
+
+async def test_one_that_does_not_lead_acknowledges_nothing_for_all(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        appended = await leader.publish("x")
+        await until(lambda: all(node.texts() == ["x"] for node in it.nodes))
+
+        for node in it.others(leader):  # it may have led when the publish came
+            with pytest.raises(Unavailable):
+                async with asyncio.timeout(5):
+                    await node.replicator.hosted[0]._wait_flushed_by_all(appended.durable_at)
