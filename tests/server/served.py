@@ -1,6 +1,7 @@
 """A real node in a folder, served on real sockets, and a client of plain stubs."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from waterclock.v1 import (
 )
 from waterclock.v1 import broker_pb2 as pb
 
+THROUGH = "WATERCLOCK_THROUGH"
+"""Set: nodes of `running_server` are asked by way of another one (`make test-through`)."""
+
 
 @dataclass
 class Served:
@@ -40,6 +44,11 @@ class Served:
         self.scheduler: Any = scheduler_pb2_grpc.SchedulerStub(self.channel)
         self.admin: Any = admin_pb2_grpc.AdminStub(self.channel)
         self.write_registry: Any = write_registry_pb2_grpc.WriteRegistryStub(self.channel)
+
+    @property
+    def home(self) -> Server:
+        """The server of the node that answers; looked into, while `server` is asked."""
+        return self.server
 
     async def publish(self, *values: bytes, topic: str = "orders", **fields: Any) -> Any:
         """Publish values as one batch."""
@@ -68,7 +77,14 @@ def arrow_of(*messages: Message) -> bytes:
 async def running_server(
     folder: Path, *, clock: Clock | None = None, **sections: Any
 ) -> AsyncIterator[Served]:
-    """Run and serve a node, and connect to it."""
+    """Run and serve a node, and connect to it; or, if tests are run so, to another one that leads
+    nothing, and asks that node."""
+    if os.environ.get(THROUGH):
+        from tests.cluster.through import through
+
+        async with through(folder, clock=clock, **sections) as it:
+            yield it
+        return
     config = config_in(folder, **sections)
     async with (
         running_node(config, clock or SystemClock()) as node,

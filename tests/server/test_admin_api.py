@@ -45,6 +45,7 @@ async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
             is_compacted=True,
             retries_max=5,
             ack_timeout_ms=1_000,
+            replication_factor=2,
         )
         await it.publish(b"a", partition=1)
         topic = await it.admin.GetTopic(pb.GetTopicRequest(topic="orders"))
@@ -59,6 +60,7 @@ async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
                 is_compacted=True,
                 retries_max=5,
                 ack_timeout_ms=1_000,
+                replication_factor=2,
             )
         )
         assert [(p.partition, p.end_offset) for p in topic.partitions] == [

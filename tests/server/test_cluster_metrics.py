@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.clustered import Member, meet, member
+from tests.cluster.replicated import FakeReplication, partition
 from tests.kit.monitoring import check_board, family_of, rules, samples_of, shown, watched
 from tests.kit.promql import Known
 from tests.server.http_client import raw_client, until
@@ -23,11 +24,15 @@ from waterclock.cluster.node_tags import NodeTags
 from waterclock.model.sections import NodeConfig
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.metrics import BREAKER_STATES, DIRECTIONS, MEMBER_STATES
+from waterclock.server.cluster.replication_status import ROLES
 from waterclock.server.families import PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cluster.md"
-OF_A_CLUSTER = ("cluster_", "ring_", "gossip_", "forward", "breakers", "handover_", "hot_stream")
+OF_A_CLUSTER = (
+    "cluster_", "ring_", "gossip_", "forward", "breakers", "handover_", "hot_stream",
+    "replication_", "coordinator_",
+)  # fmt: skip
 HEAD = "| metric | labels | means |\n|---|---|---|\n"
 
 
@@ -104,6 +109,34 @@ async def test_nodes_count_members_gossip_links_and_what_they_ask_each_other(tmp
         assert value(samples, "gossip_refused_packets_total") == 0
 
 
+async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):
+    async with gossiping(tmp_path, "a") as (it,):
+        it.cluster.replication = FakeReplication(
+            [
+                partition("orders", 0, leader="a", lag=7),
+                partition("orders", 1, leader="a", away="c"),
+                partition("orders", 2, leader="b", away="c"),
+                partition("orders", 3, leader=""),
+            ],
+            commits=9,
+            elections=2,
+            is_coordinator_away=True,
+        )
+        samples = await scrape(it)
+
+    assert value(samples, "replication_partitions", role="leader") == 2
+    assert value(samples, "replication_partitions", role="follower") == 2
+    assert value(samples, "replication_leaderless_partitions") == 1
+    assert value(samples, "replication_under_replicated_partitions") == 1
+    assert value(samples, "replication_lag", topic="orders", partition="0") == 7
+    assert value(samples, "replication_epoch", topic="orders", partition="1") == 3
+    led_by_others = {labels for name, labels in samples if name.endswith("replication_lag")}
+    assert len(led_by_others) == 2
+    assert value(samples, "replication_commits_total") == 9
+    assert value(samples, "replication_elections_total") == 2
+    assert value(samples, "coordinator_away") == 1
+
+
 async def test_a_node_without_others_shows_none_of_this(tmp_path):
     async with running_server(tmp_path) as it:
         names = {name.removeprefix(PREFIX) for name, _ in await scrape(it)}
@@ -120,6 +153,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
 
     async def scraped(folder: Path) -> str:
         async with gossiping(folder, "a") as (it,), raw_client(it.server.http_port) as client:
+            it.cluster.replication = FakeReplication([partition("orders", 0, leader="a")])
             return (await client.get("/metrics")).body.decode()
 
     text = asyncio.run(scraped(tmp_path_factory.mktemp("node")))
@@ -130,7 +164,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
 @pytest.fixture(scope="module")
 def known(families: list[Metric]) -> Known:
     states = {*MEMBER_STATES, *(state.replace(" ", "_") for state in BREAKER_STATES)}
-    values = {"state": states, "direction": DIRECTIONS}
+    values = {"state": states, "direction": DIRECTIONS, "role": ROLES}
     return Known(labels=samples_of(families), values=values)
 
 

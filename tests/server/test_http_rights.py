@@ -22,7 +22,15 @@ from waterclock.server.http.operations import Operation
 
 OPEN_TO_ALL = {"docs", "live", "openapi", "ready"}
 FOR_ADMINS = {"deleteStream", "deleteTopic", "purgeDeadLetters", "reloadNode", "updateTopic"}
-ABOUT_THE_NODES = {"getNode", "getRing", "listEvents", "listMembers", "metrics", "reloadNode"}
+ABOUT_THE_NODES = {
+    "getNode",
+    "getRing",
+    "listEvents",
+    "listMembers",
+    "listReplication",
+    "metrics",
+    "reloadNode",
+}
 
 NAMES = {"topic": "mine", "group": "mine", "streamId": "mine", "name": "mine", "partition": "0"}
 QUERY = {

@@ -208,7 +208,7 @@ def _add_group(groups: Groups, topic: Topic, name: str, *, committed: int) -> No
     partitions = [groups._partition(topic, host, None, "run") for host in topic.partitions]
     for partition in partitions:
         groups._begin(topic, partition, committed)
-    groups._add(topic, name, partitions, 0)
+    groups._add(topic, name, partitions, 0, groups._metadata)
 
 
 async def test_a_stall_of_the_loop_is_noted_once():

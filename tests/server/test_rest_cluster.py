@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.cluster.clustered import meet, member
+from tests.cluster.replicated import FakeReplication, partition
 from tests.server.http_client import raw_client
 from tests.server.served import running_server
+from waterclock.model.cluster_views import EventView, MemberView
 from waterclock.model.sections import NodeConfig
-from waterclock.model.views import EventView, MemberView
 
 
 class KnownMembers:
@@ -57,6 +58,7 @@ async def test_a_node_without_others_is_the_only_member_and_owns_everything(tmp_
         assert only["http"] == it.server.addresses.http
         assert ring == {"version": 0, "nodes": [{"name": "test", "share": 1.0, "streams": 0}]}
         assert await got(it, "/api/v1/cluster/events") == {"events": []}
+        assert await got(it, "/cluster/replication") == {"partitions": []}
 
 
 async def test_each_node_says_what_it_has_of_the_ring_and_how_many_streams(tmp_path):
@@ -83,6 +85,55 @@ async def test_a_node_that_cannot_be_asked_is_on_the_ring_without_its_streams(tm
 
         assert (own["name"], own["streams"]) == ("a", 0)
         assert (gone["name"], gone["streams"]) == ("gone", -1)
+
+
+async def test_any_node_says_of_each_partition_what_its_leader_knows(tmp_path):
+    async with pair(tmp_path) as (first, second):
+        first.cluster.replication = FakeReplication(
+            [
+                partition("orders", 0, leader="a", lag=5),
+                partition("orders", 1, leader="b", lag=-1),
+                partition("orders", 2, leader="gone", lag=-1),
+            ]
+        )
+        second.cluster.replication = FakeReplication(
+            [
+                partition("orders", 0, leader="b", epoch=2, lag=99),  # it led before, and hung
+                partition("orders", 1, leader="b", lag=6),
+                partition("orders", 3, leader="b", lag=7),
+            ]
+        )
+
+        found, through_other = [
+            (await got(asked, "/cluster/replication"))["partitions"] for asked in (first, second)
+        ]
+        assert [each["replicas"][1]["lag"] for each in found] == [5, 6, -1, 7]
+        assert through_other == [found[0], found[1], found[3]]
+        assert found[0] == {
+            "topic": "orders",
+            "partition": 0,
+            "leader": "a",
+            "epoch": 3,
+            "state": "leading",
+            "replicas": [
+                {"name": name, "disk": "d" * 16, "isVoter": True, "flushedEnd": 100 - lag,
+                 "lag": lag, "isLinked": True}
+                for name, lag in (("a", 0), ("b", 5), ("c", 0))
+            ],
+            "committedEnd": 100,
+        }  # fmt: skip
+
+
+async def test_what_a_leader_knows_of_very_many_partitions_arrives_whole(tmp_path):
+    async with pair(tmp_path) as (first, second):
+        first.cluster.replication, second.cluster.replication = (
+            FakeReplication([partition("orders", n, leader="b", lag=lag) for n in range(1_000)])
+            for lag in (-1, 6)
+        )
+
+        found = (await got(first, "/cluster/replication"))["partitions"]
+
+        assert [each["replicas"][1]["lag"] for each in found] == [6] * 1_000
 
 
 async def test_members_and_events_are_those_that_gossip_tells_of(tmp_path):

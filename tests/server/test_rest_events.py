@@ -161,7 +161,7 @@ async def test_a_stopping_node_ends_polls_and_streams_and_still_takes_acks(tmp_p
         listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await listener.head()
         await until(lambda: sum(len(m._waiters) for m in polled(it)) == 2)
-        it.server.calls.stop()
+        it.home.calls.stop()
 
         ended = await waiter.answer()
         assert (ended.status, ended.headers["retry-after"]) == (503, "1")
@@ -182,14 +182,14 @@ async def test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new(tmp
         raw_client(it.server.http_port) as other,
     ):
         is_open, held = asyncio.Event(), []
-        publish = it.node.batcher.publish
+        publish = it.server.node.batcher.publish
 
         async def gated(*given, **named):
             held.append(given)
             await is_open.wait()
             return await publish(*given, **named)
 
-        monkeypatch.setattr(it.node.batcher, "publish", gated)
+        monkeypatch.setattr(it.server.node.batcher, "publish", gated)
         body = b'{"value": "slow"}'
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         producer.send(head.encode() + body)

@@ -85,7 +85,7 @@ async def test_who_is_early_waits_for_the_first_frame(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         client.send(get(f"{FRAMES}?offset=1&waitMs=30000"))
-        await until(lambda: it.server.calls._waits)
+        await until(lambda: it.home.calls._waits)
         await it.publish(b"b")
         answer = await client.answer()
         assert offsets_of(answer.headers) == (2, 0, 2)
@@ -210,7 +210,7 @@ async def test_ends_wait_until_one_has_moved(tmp_path):
         await it.node.topics.create("orders", TopicSettings(partitions=2))
         hosts = it.node.topics.get("orders").partitions
         client.send(get(f"{ENDS}?beyond=0:0,1:1&waitMs=60000"))
-        await until(lambda: it.server.calls._waits)
+        await until(lambda: it.home.calls._waits)
         await it.publish(b"known already", partition=1)
         await it.publish(b"news", partition=0)
         assert (0, 0, 1) in ends(await client.answer())
@@ -221,12 +221,12 @@ async def test_ends_tell_of_a_new_partition_and_of_a_topic_that_is_gone(tmp_path
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.node.topics.create("orders", TopicSettings(partitions=1))
         client.send(get(f"{ENDS}?beyond=0:0&waitMs=60000"))
-        await until(lambda: it.server.calls._waits)
+        await until(lambda: it.home.calls._waits)
         await it.node.topics.update("orders", TopicSettings(partitions=2))
         assert ends(await client.answer()) == [(0, 0, 0), (1, 0, 0)]
 
         client.send(get(f"{ENDS}?beyond=0:0,1:0&waitMs=60000"))
-        await until(lambda: it.server.calls._waits)
+        await until(lambda: it.home.calls._waits)
         await it.node.topics.delete("orders")
         assert (await client.answer()).status == 404
 
@@ -237,7 +237,7 @@ async def test_who_waits_is_told_that_the_node_stops(tmp_path):
         async with raw_client(it.server.http_port) as other:
             client.send(get(f"{ENDS}?beyond=0:1&waitMs=60000"))
             other.send(get(f"{FRAMES}?offset=1&waitMs=60000"))
-            await until(lambda: len(it.server.calls._waits) == 2)
+            await until(lambda: len(it.home.calls._waits) == 2)
             await it.server.stop()
             for waiting in (client, other):
                 answer = await waiting.answer()

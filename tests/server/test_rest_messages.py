@@ -36,7 +36,7 @@ def values(messages: list[Any]) -> list[str]:
 
 def consumers_of(it: Served) -> HttpConsumers:
     """Return the table of members that speak HTTP."""
-    (members,) = [c for c in it.server.calls.streaming_calls if isinstance(c, HttpConsumers)]
+    (members,) = [c for c in it.home.calls.streaming_calls if isinstance(c, HttpConsumers)]
     return members
 
 

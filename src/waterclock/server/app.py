@@ -7,7 +7,7 @@ as long as `server.drain` allows; what is left is cut off. Then the node itself 
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
@@ -24,6 +24,7 @@ from waterclock.server.addresses import Addresses
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
+from waterclock.server.cluster.calls.shared_topics import SharedTopics, shared_topics
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.cluster.single_node import check_request, of_single_nodes
@@ -93,6 +94,7 @@ class Server:
         http_server: HttpServer,
         access: Access,
         operations: Sequence[Operation],
+        shared: SharedTopics | None = None,
     ) -> None:
         self.node = node
         self.access = access
@@ -100,6 +102,8 @@ class Server:
         """All that HTTP offers."""
         self.calls = calls
         self.forwarder: Forwarder | None = None
+        self.shared_topics = shared
+        """If the node shares its topics with others."""
         self._health = health
         self._grpc = grpc_server
         self._http = http_server
@@ -158,21 +162,19 @@ async def serve(
 ) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     backlog = Backlog(config.server.receive_bytes_max)
-    access = open_access(config, node.clock)
-    counts = Counts(node)
+    access, counts = open_access(config, node.clock), Counts(node)
     audit = access.audit = _audit_of(node, config, access)
     call_guard = None if audit is None else Guard(access, node, counts)
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
     watch, counters, reloader = LoopWatch(), HttpCounters(), reloader or Reloader(config)
     metrics = Metrics(node, calls, counters, watch, access, reloader, cluster)
-    consumers = HttpConsumers(node, calls)
-    broker_api = BrokerApi(node, calls)
+    consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
+    topics, shared = _topics(node, calls, consumers, broker_api), shared_topics(node, cluster)
     table = [
         *operations(node, metrics, cluster),
         *reload_operations(reloader),
-        *of_single_nodes(config, topic_operations(node, consumers, broker_api.publishing)),
-        *of_single_nodes(config, FramesApi(node, calls, broker_api.frames).operations()),
+        *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *streams.operations(),
         *nodes.operations(),
     ]
@@ -182,11 +184,11 @@ async def serve(
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
-    host, port = config.server.host, config.cluster.http_port
+    host = config.server.host
     async with serve_http(
         answer,
         host=host,
-        port=port,
+        port=config.cluster.http_port,
         limits=http_limits(config),
         guard=_cross_origin_guard(config, access, table),
         stopping=stopping,
@@ -195,24 +197,45 @@ async def serve(
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        services = _services(node, calls, backlog, health, broker_api, http_address)
-        async with serve_grpc(services, config, access, spans) as listener, task_group() as tasks:
+        services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
+        routing = None if shared is None else shared.grpc
+        listening = serve_grpc(services, config, access, spans, routing)
+        async with listening as listener, task_group() as tasks:
             running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
-            server = Server(node, calls, health, listener, http_server, access, table)
+            server = Server(node, calls, health, listener, http_server, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running += _begin(cluster, server, streams, nodes, config, tasks)
+                running += _begin(cluster, server, streams, nodes, topics, services, tasks)
             if audit is not None:
                 running.append(tasks.create_task(audit.run()))
             try:
                 yield server
             finally:
-                if audit is not None:
-                    await audit.close()
-                for task in running:
-                    task.cancel()
+                await _end(cluster, audit, running)
+
+
+async def _end(
+    cluster: Cluster | None, audit: Audit | None, running: Iterable[asyncio.Task[None]]
+) -> None:
+    """Answer nobody any more, and end what goes on."""
+    if cluster is not None:
+        cluster.end()
+    if audit is not None:
+        await audit.close()
+    for task in running:
+        task.cancel()
+
+
+def _topics(
+    node: Node, calls: Calls, consumers: HttpConsumers, broker_api: BrokerApi
+) -> list[Operation]:
+    """Return what HTTP offers of topics."""
+    return [
+        *topic_operations(node, consumers, broker_api.publishing),
+        *FramesApi(node, calls, broker_api.frames).operations(),
+    ]
 
 
 def _begin(
@@ -220,16 +243,21 @@ def _begin(
     server: Server,
     streams: StreamsApi,
     nodes: ClusterApi,
-    config: Config,
+    topics: Sequence[Operation],
+    services: Sequence[Service],
     tasks: asyncio.TaskGroup,
 ) -> list[asyncio.Task[None]]:
     """Have other nodes answered, and asked for what is theirs, by tasks that go on."""
     server.node.ownership = cluster.ownership
+    config, shared = server.node.config, server.shared_topics
     # The node that was asked first has looked who asks.
-    handler = answer_from(routes_of([*streams.operations(), *nodes.operations()]))
+    own = [] if shared is None else map(shared.http.checked, topics)
+    handler = answer_from(routes_of([*streams.operations(), *nodes.operations(), *own]))
     bytes_max = http_limits(config).body_bytes_max
     forwarder = cluster.begin(handler, server.node, tasks, body_bytes_max=bytes_max)
     server.forwarder = streams.forwarder = streams.listing.forwarder = forwarder
+    if shared is not None:
+        shared.begin(services, server.calls, tasks)
     assert cluster.handover is not None
     streams.on_stray = cluster.handover.stray
     running = [tasks.create_task(each.run()) for each in (forwarder, cluster.handover)]
@@ -253,17 +281,18 @@ def _services(
     health: Health,
     broker_api: BrokerApi,
     http_address: str,
+    cluster: Cluster | None,
 ) -> tuple[Service, ...]:
     """Return what is served over gRPC."""
     broker, scheduler, admin, write_registry, backups = APIS
     names = [api.full_name for api in (*APIS, HEALTH)]
-    if node.config.cluster.is_clustered:
+    if node.config.cluster.is_clustered and (cluster is None or cluster.places is None):
         calls.check = check_request
     health_arrivals = Arrivals(1, contended_s=HEALTH_ARRIVES_S)
     return (
         Service(broker, broker_api, calls),
         Service(scheduler, SchedulerApi(node), calls),
-        Service(admin, AdminApi(node, http_address=http_address), calls),
+        Service(admin, AdminApi(node, http_address=http_address, cluster=cluster), calls),
         Service(write_registry, WriteRegistryApi(node), calls),
         Service(backups, BackupApi(node, calls), calls),
         # Open to all, so no guard looks.

@@ -148,6 +148,9 @@ class Stream:
             await self._held.admit(request, len(data))
         return request
 
+    def serve_by(self, call: "StreamingCall") -> None:
+        """Name what serves the stream: it hears when a node in front of this one stops."""
+
     def refusal_of(self, request: Message) -> WaterclockError | None:
         """Return why a request may not be worked on: it is answered so, and the stream goes on."""
         return None if self._held is None else self._held.refusal_of(request)

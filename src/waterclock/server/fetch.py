@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from waterclock.log.frame import Frame
-from waterclock.model.errors import FrameDamaged, OffsetOutOfRange
+from waterclock.model.errors import FrameDamaged, NotLeader, OffsetOutOfRange
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.topics import Topic
 from waterclock.server.calls import Calls
+from waterclock.storage.partition_store import PartitionStore
 
 FETCH_WAIT_MS_MAX = 1 * MINUTE_MS
 SCAN_BYTES_MAX = 32 * MIB
@@ -51,9 +53,12 @@ class FrameFetcher:
         self._calls = calls
 
     def host_of(self, query: FetchQuery) -> PartitionHost:
-        """Return the partition; raises OffsetOutOfRange if the offset cannot be in it yet."""
+        """Return the partition; raises OffsetOutOfRange if the offset cannot be in it yet, and
+        NotLeader if a copy has nothing there that may only be late."""
         host = self._node.topics.get(query.topic).partition(query.partition)
         store = host.store
+        if host.role == "follower" and query.offset >= store.acknowledged_end:
+            raise NotLeader(f"{host.topic}/{host.partition}", leader=host.leader)
         if query.offset > store.acknowledged_end:
             raise OffsetOutOfRange(query.offset, start=store.start, end=store.acknowledged_end)
         return host
@@ -113,3 +118,16 @@ def _sound(frames: Iterator[Frame], fetched: FetchedFrames) -> Iterator[Frame]:
         if not fetched.frames:
             raise
         fetched.is_full = True
+
+
+def retained_offset(topic: Topic, store: PartitionStore) -> int:
+    """Return the offset below which retention took what consumers get.
+
+    Only a rewrite raises a segment's generation, and without compaction by key only segments are
+    rewritten that lie wholly below what retention keeps (`Pass.jobs`).
+    """
+    if not topic.settings.is_compacted:
+        for segment in reversed(store.segments[:-1]):
+            if segment.header.generation:
+                return segment.end_offset
+    return store.start

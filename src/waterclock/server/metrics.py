@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 import waterclock
+from waterclock.model.errors import NotLeader
 from waterclock.node.counters import Histogram
 from waterclock.node.groups.host import GroupHost
 from waterclock.node.node import Node
@@ -189,7 +190,11 @@ class Metrics:
             now_ms = clock.monotonic_ms()
             counted = self._horizons.get(host)
             if counted is None or now_ms - counted[0] >= HORIZONS_CACHE_MS:
-                counted = now_ms, (await host.scheduler.horizons(clock.now_ms())).tolist()
+                try:
+                    scheduler = host.scheduler
+                except NotLeader:
+                    continue  # its timers run on another node, which counts them
+                counted = now_ms, (await scheduler.horizons(clock.now_ms())).tolist()
             fresh[host] = counted
         self._horizons = fresh
 

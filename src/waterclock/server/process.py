@@ -1,9 +1,10 @@
 """A node as a process: open it, serve it, and stop it at a signal.
 
 SIGTERM and SIGINT stop it in good order; a second one ends the process at once, which loses nothing
-that was acknowledged. SIGHUP has the configuration read again (`reload.py`). What keeps it from
-starting (a taken port, a folder in use, a setting that is wrong) is raised as one WaterclockError,
-for the command line to print in one line.
+that was acknowledged. A node that waits for etcd or for others to start with waits no longer then.
+SIGHUP has the configuration read again (`reload.py`). What keeps it from starting (a taken port, a
+folder in use, a setting that is wrong) is raised as one WaterclockError, for the command line to
+print in one line.
 
 The process keeps its memory against two stalls that were measured. Freed blocks are kept: glibc
 returns large ones to the system at once and takes new ones for the next answer, and each page of
@@ -27,7 +28,7 @@ from contextlib import AsyncExitStack
 from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
 from waterclock.model.units import MIB
-from waterclock.node.node import running_node
+from waterclock.node.node import Node, node_name, running_node
 from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopping
@@ -67,30 +68,29 @@ async def run_node(
     check_exposure(config)
     raise_open_files()
     keep_freed_memory()
-    stopping = asyncio.Event()
+    stopping, starting = asyncio.Event(), asyncio.timeout(None)
     reloader = Reloader(config, reread)
-    has_terminal = os.isatty(0)
-    is_serving = False
+    is_starting, is_serving = True, False
 
-    def hung_up() -> None:
-        # Who closes the window of a node means to end it, as ever.
-        if has_terminal and not os.isatty(0):
-            os._exit(EXIT_HUNG_UP)
-        if not is_serving:  # a supervisor waits for the start, or for the end
-            reloader.hung_up()
-            return
-        tell_reloading()
-        reloader.hung_up()
-        tell_ready()
+    def stop() -> None:
+        stopping.set()
+        # A node alone is started in a moment, and is stopped then. Others may not come for days.
+        if config.cluster.is_replicated and is_starting:
+            starting.reschedule(0)
 
     with (
         tracing("waterclock", is_enabled=config.tracing.enabled),
-        stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
-        calling_on_hangup(hung_up),
+        stopping_on_signals(stop, stop_at_once=_end_at_once),
+        calling_on_hangup(_when_hung_up(reloader, lambda: is_serving)),
     ):
         async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(running_node(config, SystemClock()))
-            clustered = ClusteredNode(config, node) if config.cluster.is_clustered else None
+            started = await _started_unless(starting, config, stack)
+            is_starting = False
+            if started is None:
+                tell_stopping()
+                on_stopping()
+                return
+            node, clustered = started
             cluster = None if clustered is None else clustered.cluster
             server = await stack.enter_async_context(serve(node, config, reloader, cluster))
             reloader.on_reloaded += [node.configure, server.configure]
@@ -112,6 +112,49 @@ async def run_node(
             if clustered is not None:
                 await clustered.leave()
             await server.stop(spent_s=time.monotonic() - began)
+
+
+def _when_hung_up(reloader: Reloader, is_serving: Callable[[], bool]) -> Callable[[], None]:
+    has_terminal = os.isatty(0)
+
+    def hung_up() -> None:
+        # Who closes the window of a node means to end it, as ever.
+        if has_terminal and not os.isatty(0):
+            os._exit(EXIT_HUNG_UP)
+        if not is_serving():  # a supervisor waits for the start, or for the end
+            reloader.hung_up()
+            return
+        tell_reloading()
+        reloader.hung_up()
+        tell_ready()
+
+    return hung_up
+
+
+async def _started_unless(
+    interrupted: asyncio.Timeout, config: Config, stack: AsyncExitStack
+) -> tuple[Node, ClusteredNode | None] | None:
+    """Start a node; None: it was interrupted."""
+    try:
+        async with interrupted:
+            return await _started(config, stack)
+    except TimeoutError:
+        if not interrupted.expired():
+            raise
+    log.warning("stopped_before_ready")
+    return None
+
+
+async def _started(config: Config, stack: AsyncExitStack) -> tuple[Node, ClusteredNode | None]:
+    """Start a node, and whatever it has others by."""
+    clock, replication = SystemClock(), None
+    clustered = ClusteredNode(config, node_name(config)) if config.cluster.is_clustered else None
+    if clustered is not None and config.cluster.is_replicated:
+        replication = await stack.enter_async_context(clustered.replicating(clock))
+    node = await stack.enter_async_context(running_node(config, clock, replication))
+    if clustered is not None:
+        clustered.take(node)
+    return node, clustered
 
 
 def cpu_ms() -> int:

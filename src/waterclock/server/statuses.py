@@ -17,6 +17,7 @@ from typing import NamedTuple, assert_never
 
 from grpc import StatusCode
 
+from waterclock.cluster.remote_calls import UnforeseenElsewhere
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
@@ -24,6 +25,7 @@ from waterclock.model.errors import (
     CapacityReached,
     Closed,
     Damaged,
+    Fenced,
     Forbidden,
     NotAuthenticated,
     NotFound,
@@ -78,6 +80,9 @@ class Status(NamedTuple):
 def status_of(error: BaseException, where: str) -> Status:
     """Return what to tell the client; `where` is for the log, if the error is a bug of ours."""
     found = ours(error)
+    if isinstance(error, UnforeseenElsewhere):
+        facts_elsewhere = (("waterclock-error-id", error.error_id),)
+        return Status(StatusCode.INTERNAL, str(error), facts_elsewhere)
     if found is None:
         error_id = log_unforeseen(where, error)
         details = f"something unforeseen happened, logged as error {error_id}"
@@ -107,6 +112,8 @@ def session_error(ending: Ending, topic: str) -> WaterclockError:
         case Ending.REPLACED:
             # Not `Unavailable`: two clients of one name would replace each other for ever.
             return Busy(ending.value)
+        case Ending.MOVED:
+            return Fenced(ending.value)
         case Ending.STOPPING:
             return Stopping(ending.value)
         case Ending.TOPIC_GONE:

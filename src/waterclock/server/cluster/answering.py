@@ -10,13 +10,17 @@ from contextvars import copy_context
 
 from waterclock.cluster.forwarded import BadForward, ForwardedAnswer, ForwardedRequest
 from waterclock.cluster.peer_link.channels import Channel
+from waterclock.model.errors import BadInput
+from waterclock.server.cluster.calls.forwarded_request import request_of
 from waterclock.server.cluster.reply import Reply
-from waterclock.server.http.messages import Handler, Request, Response, Streamed
+from waterclock.server.http.messages import Handler, Response, Streamed
 from waterclock.server.http.sending import dispose
 from waterclock.server.statuses import log_unforeseen
 
 HEAD_BYTES_MAX = 64 << 10
 """Beside the body: path, query and what is with them."""
+
+STOPS = "the node stops"
 
 
 class Answering:
@@ -26,6 +30,11 @@ class Answering:
         self._handler = handler
         self._tasks = tasks
         self._bytes_max = HEAD_BYTES_MAX + body_bytes_max
+        self._is_over = False
+
+    def end(self) -> None:
+        """Answer nothing more: who would do so has stopped."""
+        self._is_over = True
 
     def requested(self, channel: Channel, body: bytes, *, is_last: bool) -> None:
         """Take a request; what is missing of it comes later."""
@@ -36,14 +45,19 @@ class Answering:
 
     def answer(self, channel: Channel, data: bytes) -> None:
         """Answer a whole request."""
+        if self._is_over:
+            channel.cancel(STOPS)
+            return
         try:
             asked = ForwardedRequest.decode(data)
         except BadForward as error:
             channel.cancel(str(error))
             return
-        headers = [(b"last-event-id", asked.last_event_id)] if asked.last_event_id else []
-        request = Request(asked.method, asked.path, asked.query, headers, asked.body)
-        request.left_ms = asked.left_ms
+        try:
+            request = request_of(asked)
+        except BadInput as error:
+            channel.cancel(str(error))
+            return
         asking = _Asking(channel, self._tasks)
         channel.listener = asking
         # What is logged for this request bears its id; what the link logs later must not.
@@ -115,7 +129,8 @@ class _Asking:
         self._channel.answer(status, said.encode())
 
     async def _send(self, streamed: Streamed) -> None:
-        head = ForwardedAnswer(True, streamed.content_type, streamed.headers, b"")
+        length = b"" if streamed.length is None else b"%d" % streamed.length
+        head = ForwardedAnswer(True, streamed.content_type, streamed.headers, length)
         self._channel.answer(streamed.status, head.encode(), is_last=False)
         try:
             async for piece in streamed.pieces:

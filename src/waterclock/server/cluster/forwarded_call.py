@@ -1,7 +1,7 @@
 """One request that another node answers: it waits as a poll does, with no task and no timer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from waterclock.cluster.forwarded import (
@@ -12,13 +12,27 @@ from waterclock.cluster.forwarded import (
     method_of,
 )
 from waterclock.cluster.peer_link.channels import Channel
+from waterclock.model.errors import NotLeader, Unavailable
+from waterclock.node.streams.host import Ownership
+from waterclock.server.cluster.calls.forwarded_request import request_of, rights_of
 from waterclock.server.cluster.reply import Reply
-from waterclock.server.http.messages import Pending, Request, Response, Streamed, problem
+from waterclock.server.http.messages import (
+    EVENTS,
+    Pending,
+    Request,
+    Response,
+    Streamed,
+    problem,
+)
+from waterclock.server.http.problems import RETRY_AFTER, problem_of
 
 if TYPE_CHECKING:
     from waterclock.server.cluster.forwarder import Forwarder
 
 ANSWER_BYTES_MAX = 64 << 20
+
+Target = Callable[[], str | None]
+"""Finds the node that is to answer; None if nobody is for now."""
 
 
 class ForwardedCall(Pending):
@@ -46,8 +60,10 @@ class ForwardedCall(Pending):
         super().__init__(_gone)
         last_id = request.header(b"last-event-id") or b""
         method, path, query, body = request.method, request.path, request.query, request.body
-        # One object, and not six: thousands wait.
-        self.encoded = ForwardedRequest(0, 0, method, path, query, last_id, body).encode()
+        # One object, and not seven: thousands wait.
+        self.encoded = ForwardedRequest(
+            0, method, path, query, last_id, body, rights=rights_of(request)
+        ).encode()
         self.stream = stream
         self.deadline = deadline
         self.until = deadline
@@ -71,11 +87,24 @@ class ForwardedCall(Pending):
 
     def request(self, left_ms: int) -> Request:
         """Return it as a request of this node."""
-        _, _, method, path, query, last_id, body = ForwardedRequest.decode(self.encoded)
-        headers = [(b"last-event-id", last_id)] if last_id else []
-        request = Request(method, path, query, headers, body)
-        request.left_ms = left_ms
-        return request
+        asked = ForwardedRequest.decode(self.encoded)
+        return request_of(asked._replace(left_ms=left_ms))
+
+    def target(self, owners: Ownership) -> str | None:
+        """Return who is to answer; None if this node is."""
+        return owners.owner(self.stream)
+
+    def left_ms(self, now: float) -> int:
+        """Return how long the client still waits."""
+        return max(1, int((self.deadline - now) * 1_000))
+
+    def unstable(self, owners: Ownership) -> Response:
+        """Return what to say if nobody can answer yet."""
+        owner = owners.owner(self.stream)
+        where = None if owner is None else owners.address(owner)
+        whose = where or "this node"
+        detail = f"the stream belongs to {whose}, which cannot answer yet: try again"
+        return problem(424, detail, RETRY_AFTER, error="NotOwner", owner=where)
 
     def answer(self, response: Response | Streamed) -> bool:
         """Answer the client; nothing more is wanted of the other node."""
@@ -115,6 +144,7 @@ class ForwardedCall(Pending):
             return
         try:
             head = ForwardedAnswer.decode(body)
+            length = head.length if head.is_streamed else None
         except BadForward as error:
             assert self.channel is not None
             self.channel.cancel(str(error))
@@ -122,11 +152,18 @@ class ForwardedCall(Pending):
             return
         if head.is_streamed:
             assert self.channel is not None
-            self._feed = _Feed(self.channel)
-            pieces = self._feed.pieces()
+            self._feed = _Feed(self.channel, may_end=head.content_type == EVENTS)
             self.answer(
-                Streamed(status, pieces, head.content_type, head.headers, on_over=self._feed.stop)
+                Streamed(
+                    status,
+                    self._feed.pieces(),
+                    head.content_type,
+                    head.headers,
+                    length=length,
+                    on_over=self._feed.stop,
+                )
             )
+            self._grant(len(body))
         elif is_last:
             self.answer(Response(status, head.body, head.content_type, head.headers))
         else:
@@ -156,7 +193,7 @@ class ForwardedCall(Pending):
         """The other node, or the way to it, is gone."""
         self._forwarder.failed(self)
         if self._feed is not None:
-            self._feed.put(b"", is_last=True)
+            self._feed.fail(f"{self.owner} did not send all of it: {error}")
         elif self.is_over:
             return
         elif self.is_harmless:
@@ -181,6 +218,43 @@ class ForwardedCall(Pending):
             self.reply.cancel()
 
 
+class PlacedCall(ForwardedCall):
+    """A request about topics, for the node that is to answer it by its place."""
+
+    __slots__ = ("_is_harmless", "_target")
+
+    def __init__(
+        self,
+        forwarder: "Forwarder",
+        request: Request,
+        target: Target,
+        deadline: float,
+        pause_s: float,
+        *,
+        is_harmless: bool,
+    ) -> None:
+        super().__init__(forwarder, request, "", deadline, pause_s)
+        self._target = target
+        self._is_harmless = is_harmless
+
+    @property
+    def is_harmless(self) -> bool:
+        return self._is_harmless
+
+    def target(self, owners: Ownership) -> str | None:
+        """Return who is to answer; if nobody is for now, this node's name: ask again."""
+        found = self._target()
+        return None if found == owners.node_id else found or owners.node_id
+
+    def left_ms(self, now: float) -> int:
+        """As long as the request says: the deadline is that of looking for a node."""
+        return 0
+
+    def unstable(self, owners: Ownership) -> Response:
+        found = self._target()
+        return problem_of(NotLeader("what this is about", leader=found or ""))
+
+
 def _gone(call: ForwardedCall) -> None:
     call.leave()
 
@@ -192,8 +266,11 @@ NOT_OWNER_HERE = Response(NOT_OWNER)
 class _Feed:
     """Pieces of an answer that go on to the client as they come."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, *, may_end: bool) -> None:
+        """With `may_end` it is whole wherever it ends: whoever listens comes back."""
         self._channel = channel
+        self._may_end = may_end
+        self._problem: str | None = None
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def put(self, piece: bytes, *, is_last: bool) -> None:
@@ -202,6 +279,11 @@ class _Feed:
             self._queue.put_nowait(piece)
         if is_last:
             self._queue.put_nowait(None)
+
+    def fail(self, problem: str) -> None:
+        """Nothing more comes, and that was not all."""
+        self._problem = None if self._may_end else problem
+        self._queue.put_nowait(None)
 
     def stop(self) -> None:
         """The client has gone, or has all."""
@@ -212,3 +294,5 @@ class _Feed:
         while (piece := await self._queue.get()) is not None:
             yield piece
             self._channel.grant(len(piece))
+        if self._problem is not None:
+            raise Unavailable(self._problem)

@@ -7,21 +7,23 @@ out already is tried again only if that does no harm.
 """
 
 import asyncio
+import math
 from collections import Counter
 from typing import Final, Protocol
 
 from waterclock.cluster.forwarded import (
     FORWARD,
     BadForward,
-    ForwardedAnswer,
     ForwardedRequest,
     asked_again,
 )
 from waterclock.cluster.peer_link.breaker import Breaker
 from waterclock.cluster.peer_link.channels import Channel, Listener
-from waterclock.model.errors import Stopping, Unreachable
+from waterclock.model.errors import Stopping, Unavailable, Unreachable
 from waterclock.node.streams.host import Ownership
-from waterclock.server.cluster.forwarded_call import ForwardedCall
+from waterclock.server.cluster.calls.forwarded_request import rights_of
+from waterclock.server.cluster.calls.whole_answer import WholeAnswer
+from waterclock.server.cluster.forwarded_call import ForwardedCall, PlacedCall, Target
 from waterclock.server.cluster.reply import Reply
 from waterclock.server.http.messages import (
     Handler,
@@ -40,6 +42,8 @@ LATE_S: Final = 2.0
 late than not to know."""
 READ_S: Final = 1.0
 """What the owner may take to read a store, however short the client's time is."""
+PLACE_S: Final = 10.0
+"""How long a node is looked for that leads: longer than it takes to lead in another's stead."""
 SWEEP_S: Final = 0.25
 ONE_MS: Final = 5_000
 """How long a node may take to answer what was asked of it by name."""
@@ -98,6 +102,18 @@ class Forwarder:
         self._ask(call, first)
         return call
 
+    def forward_to(self, request: Request, place: Target, *, is_harmless: bool) -> Pending:
+        """Have a request about topics answered where it is to be; the node is looked for a while,
+        and then has all the time it takes: its link tells if it is gone."""
+        if self._is_stopping:
+            raise Stopping(STOPS)
+        deadline = self._loop.time() + PLACE_S
+        call = PlacedCall(self, request, place, deadline, PAUSE_S, is_harmless=is_harmless)
+        call.until = math.inf
+        self._calls[call] = None
+        self._ask(call)
+        return call
+
     def take_over(self, call: Pending, request: Request, stream: str, timeout_ms: int) -> None:
         """Have the owner of a stream answer a call that waited here until the stream moved."""
         try:
@@ -110,15 +126,41 @@ class Forwarder:
 
     async def ask_node(self, node_id: str, path: bytes, query: bytes) -> Response | None:
         """Have a node answer a GET of what is its own; None if it does not, in time."""
-        asked = ForwardedRequest(self._owners.version, ONE_MS, b"GET", path, query, b"", b"")
-        answer = _Answer()
+        asked = ForwardedRequest(ONE_MS, b"GET", path, query, b"", b"")
+        answer = WholeAnswer(node_id)
         try:
-            channel = self._asks.ask(node_id, FORWARD, asked.encode(), answer)
+            answer.channel = self._asks.ask(node_id, FORWARD, asked.encode(), answer)
         except Unreachable:
             return None
-        await asyncio.wait([answer.heard], timeout=ONE_MS / 1_000)
-        channel.cancel("it took too long")
-        return answer.heard.result() if answer.heard.done() else None
+        try:
+            return await asyncio.wait_for(answer.heard, ONE_MS / 1_000)
+        except (TimeoutError, Unavailable, BadForward):
+            return None
+        finally:
+            answer.channel.cancel("it took too long")
+
+    async def ask_for(
+        self, node_id: str, request: Request, partitions: tuple[int, ...]
+    ) -> Response:
+        """Have a node answer a request about topics for some of their partitions, or as far as it
+        can; raises NotLeader, Unreachable, or Lost if nobody knows whether it was done."""
+        asked = ForwardedRequest(
+            0,
+            request.method,
+            request.path,
+            request.query,
+            b"",
+            request.body,
+            partitions=b",".join(b"%d" % number for number in partitions),
+            rights=rights_of(request),
+        )
+        answer = WholeAnswer(node_id)
+        answer.channel = self._asks.ask(node_id, FORWARD, asked.encode(), answer)
+        self.forwarded += 1
+        try:
+            return await answer.heard
+        finally:
+            answer.channel.cancel("the client has gone")
 
     def stop(self) -> None:
         """Ask no more: whoever waits should ask another node."""
@@ -155,7 +197,7 @@ class Forwarder:
     def ask_again(self, call: ForwardedCall) -> None:
         """Ask the owner once more, after a pause, if there is time for that."""
         if self._loop.time() + call.pause_s >= call.deadline:
-            call.answer(self._unstable(call.stream))
+            call.answer(call.unstable(self._owners))
             return
         self.retried += 1
         self._loop.call_later(call.pause_s, self._ask, call)
@@ -173,8 +215,8 @@ class Forwarder:
     def _ask(self, call: ForwardedCall, first: str | None = None) -> None:
         if call.is_over:
             return
-        left_ms = max(1, int((call.deadline - self._loop.time()) * 1_000))
-        owner = first or self._owners.owner(call.stream)
+        left_ms = call.left_ms(self._loop.time())
+        owner = first or call.target(self._owners)
         if owner is None:  # it is ours by now
             call.reply = Reply(call, self._tasks)
             call.reply.run(self._handler, call.request(left_ms))
@@ -187,8 +229,7 @@ class Forwarder:
         if not breaker.allows(self._now_ms()):
             self.ask_again(call)
             return
-        version = self._owners.version
-        asked = asked_again(call.encoded, ring_version=version, left_ms=left_ms)
+        asked = asked_again(call.encoded, left_ms=left_ms)
         try:
             call.channel = self._asks.ask(owner, FORWARD, asked, call)
         except Unreachable:
@@ -196,12 +237,6 @@ class Forwarder:
             self.ask_again(call)
         else:
             self.forwarded += 1
-
-    def _unstable(self, stream: str) -> Response:
-        owner = self._owners.owner(stream)
-        where = None if owner is None else self._owners.address(owner)
-        detail = f"the stream belongs to {where or 'this node'}, which cannot answer yet: try again"
-        return problem(424, detail, RETRY_AFTER, error="NotOwner", owner=where)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
@@ -221,31 +256,3 @@ class _Moved:
 
     def take(self, answer: Response | Streamed) -> None:
         self._call.answer(answer)
-
-
-class _Answer:
-    """What a node says that was asked by name; an answer that is not in one frame is none."""
-
-    __slots__ = ("heard",)
-
-    def __init__(self) -> None:
-        self.heard: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-
-    def answered(self, status: int, body: bytes, *, is_last: bool) -> None:
-        try:
-            head = ForwardedAnswer.decode(body)
-        except BadForward:
-            self.heard.set_result(None)
-        else:
-            whole = Response(status, head.body, head.content_type, head.headers)
-            self.heard.set_result(whole if is_last else None)
-
-    def piece(self, body: bytes, *, is_last: bool) -> None:
-        """Nobody waits for that."""
-
-    def failed(self, error: Exception) -> None:
-        if not self.heard.done():
-            self.heard.set_result(None)
-
-    def drained(self) -> None:
-        """Nobody waits for that."""

@@ -29,7 +29,8 @@ from waterclock.cluster.gossip.agent import Agent
 from waterclock.cluster.gossip.discovery import Seeds
 from waterclock.cluster.node_tags import LEAVING, UP, NodeTags, decode_tags
 from waterclock.cluster.ring_members import RingMembers
-from waterclock.model.views import EventView, MemberView
+from waterclock.model.cluster_views import EventView, MemberView
+from waterclock.model.views import NodeAddress
 from waterclock.server.addresses import address_of
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.cluster.peers import Peers
@@ -97,6 +98,16 @@ class Membership:
         """Return all members that gossip knows, this node first; the dead until it forgets them."""
         linked = frozenset(self._peers.linked)
         return [self._view(member, linked) for member in self.agent.members()]
+
+    def addresses(self) -> tuple[NodeAddress, ...]:
+        """Return where clients reach the nodes of the cluster that are there, this one first; not
+        those that leave."""
+        nodes = {self.name: self.tags, **self._nodes}
+        return tuple(
+            NodeAddress(name, tags.grpc, tags.http)
+            for name, tags in nodes.items()
+            if tags.grpc and tags.state == UP
+        )
 
     async def settled(self) -> None:
         """Return when the node knows who owns streams, for the first time: itself among others, or

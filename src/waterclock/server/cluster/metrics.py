@@ -1,10 +1,11 @@
-"""The cluster as one node sees it, as metrics. Labels are states and directions: never a name."""
+"""The cluster as one node sees it, as metrics. Labels are states, directions and topics."""
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from waterclock.cluster.hash_ring import HashRing
+from waterclock.server.cluster.replication_status import replication_families
 from waterclock.server.families import Family, counter, gauge, one_counter, one_gauge
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def cluster_families(cluster: "Cluster", name: str) -> Iterator[Family]:
         yield from _handover_families(cluster.handover)
     if cluster.hot_streams is not None:
         yield from _hot_stream_families(cluster.hot_streams)
+    if cluster.replication is not None:
+        yield from replication_families(cluster.replication, name)
 
 
 def _gossip_families(membership: "Membership") -> Iterator[Family]:

@@ -46,7 +46,8 @@ class Peers:
 
     `on_request(node id, channel, method, body, is_last)` is called for what other nodes ask;
     `on_up(node id)` and `on_down(node id, why)` when a node can, and can no longer, be asked;
-    `on_gone(node id)` when its process is gone.
+    `on_moved(node id)` when it is asked over another connection from now on; `on_gone(node id)`
+    when its process is gone.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Peers:
         on_up: Callable[[str], None],
         on_down: Callable[[str, str], None],
         on_gone: Callable[[str], None],
+        on_moved: Callable[[str], None] = lambda node_id: None,
         random: Random,
     ) -> None:
         self._hello = hello
@@ -67,6 +69,7 @@ class Peers:
         self._on_up = on_up
         self._on_down = on_down
         self._on_gone = on_gone
+        self._on_moved = on_moved
         self._random = random
         self._links: dict[str, PeerLink] = {}
         self._strangers: set[PeerLink] = set()
@@ -75,6 +78,8 @@ class Peers:
         """Nodes whose link broke, until there is another, or it is known why."""
         self._dials: dict[str, asyncio.Task[None]] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
+        self._met_by: dict[str, set[str]] = {}
+        """Who knows of a node, each for itself: gossip, the coordinator."""
         self.address: tuple[str, int] = ("", 0)
         """Where this node listens."""
 
@@ -106,7 +111,7 @@ class Peers:
                     yield
                 finally:
                     for node_id in list(self._addresses):
-                        self.part(node_id)
+                        self._part(node_id)
         finally:
             server.close()
             await self._close()
@@ -127,26 +132,37 @@ class Peers:
         for link in links:
             link.abort()
 
-    def meet(self, node_id: str, host: str, port: int) -> None:
-        """Keep a link to a node, from now on."""
-        if node_id == self._hello.node_id or self._addresses.get(node_id) == (host, port):
+    def meet(self, node_id: str, host: str, port: int, *, by: str = "gossip") -> None:
+        """Keep a link to a node, from now on, as long as anyone knows of it."""
+        if node_id == self._hello.node_id:
             return
-        self._addresses[node_id] = (host, port)
-        self._dial(node_id)
+        self._met_by.setdefault(node_id, set()).add(by)
+        if self._addresses.get(node_id) != (host, port):
+            self._addresses[node_id] = (host, port)
+            self._dial(node_id)
 
-    def part(self, node_id: str) -> None:
-        """Keep no link to a node: it is gone. What is open still ends."""
+    def part(self, node_id: str, *, by: str = "gossip") -> None:
+        """Keep no link to a node: it is gone, if nobody else knows better. What is open ends."""
+        knowing = self._met_by.get(node_id, set())
+        knowing.discard(by)
+        if not knowing:
+            self._part(node_id)
+
+    def _part(self, node_id: str) -> None:
+        self._met_by.pop(node_id, None)
         self._addresses.pop(node_id, None)
         self._broken.discard(node_id)
         if (dial := self._dials.pop(node_id, None)) is not None:
             dial.cancel()
 
-    def ask(self, node_id: str, method: int, body: bytes, caller: Listener) -> Channel:
+    def ask(
+        self, node_id: str, method: int, body: bytes, caller: Listener, *, is_last: bool = True
+    ) -> Channel:
         """Ask something of a node; the caller hears the answer. Raises Unreachable."""
         link = self._links.get(node_id)
         if link is None or not link.is_up:
             raise Unreachable(f"there is no link to {node_id} now")
-        return link.channels.open(method, body, caller)
+        return link.channels.open(method, body, caller, is_last=is_last)
 
     # Links
 
@@ -172,12 +188,14 @@ class Peers:
             self._use(link, hello.node_id)
             self._strangers.add(known)
             known.close("there is a newer link")
+            self._on_moved(hello.node_id)
         else:
             we_should_dial = self._hello.node_id < hello.node_id
             if link.is_dialler == we_should_dial:
                 self._use(link, hello.node_id)
                 self._strangers.add(known)
                 link = known
+                self._on_moved(hello.node_id)
             # The other node may have asked something over this one: who dialled it ends it later.
             if link.is_dialler:
                 link.close_when_idle("there is another link")

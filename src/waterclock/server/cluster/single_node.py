@@ -1,8 +1,8 @@
 """What a node has for itself alone: topics, groups and schedules, and streams stored on its disk.
 
-Nodes of a cluster share streams. Topics would be others on each of them, whoever is asked: so they
-are refused, over HTTP and gRPC, in words that say what to do. The node's own topics, such as its
-audit, are its own anyway, and can be read.
+Nodes of a cluster share streams. Topics are shared through etcd; without it they would be others on
+each node, whoever is asked: so they are refused, over HTTP and gRPC, in words that say what to do.
+The node's own topics, such as its audit, are its own anyway, and can be read.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,10 @@ from waterclock.server.http.messages import Answered, Later, Request
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.permits import field_reader
 
-NO_TOPICS: Final = (
-    "topics, groups and schedules are one node's, and this node is one of a cluster, which shares "
-    "streams: for topics, run a node without cluster.bootstrap_nodes"
-)
+NO_TOPICS: Final = "topics on several nodes need etcd: set cluster.etcd"
 NO_STORE: Final = (
     "stored streams on several nodes need a store that all of them reach: set streams.store to a "
-    "database, as in postgresql://user:password@host/name"
+    "database, as in postgresql://user:password@host/name, or cluster.etcd"
 )
 LOCAL_STORES: Final = ("log", "sqlite")
 """Schemes of `streams.store` that are files of one machine."""
@@ -44,8 +41,10 @@ _ALLOWED: Final = frozenset(
 
 def refusal_of_store(config: Config) -> str:
     """Return why a node cannot store streams; nothing if it can."""
-    is_local = config.streams.store.partition(":")[0] in LOCAL_STORES
-    return NO_STORE if is_local and config.cluster.is_clustered else ""
+    url, cluster = config.streams.store, config.cluster
+    if url.partition(":")[0] not in LOCAL_STORES or not cluster.is_clustered:
+        return ""
+    return "" if url == "log:" and cluster.etcd else NO_STORE
 
 
 def of_single_nodes(config: Config, operations: Iterable[Operation]) -> list[Operation]:

@@ -21,6 +21,7 @@ from waterclock.cluster.gossip.agent import WILDCARDS, AgentSettings, route_out,
 from waterclock.cluster.gossip.discovery import Seeds
 from waterclock.cluster.node_tags import NodeTags
 from waterclock.cluster.peer_link.frames import NAME_BYTES_MAX, Hello
+from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import BadConfig
 from waterclock.node.node import Node
@@ -29,6 +30,8 @@ from waterclock.server.access import Access
 from waterclock.server.addresses import Addresses, address_of, bind_errors
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.membership import Membership
+from waterclock.server.cluster.replication.node_replication import NodeReplication
+from waterclock.server.cluster.replication.starting import replicating
 from waterclock.server.cluster.shared_keys import SharedKeys
 from waterclock.server.cluster.single_node import refusal_of_store
 
@@ -51,26 +54,46 @@ log = logging.getLogger(__name__)
 class ClusteredNode:
     """A node that has others, or is to have."""
 
-    def __init__(self, config: Config, node: Node) -> None:
+    def __init__(self, config: Config, name: str) -> None:
         """Raises BadConfig, BadInput or StorageFailed if it cannot be one of a cluster."""
         settings = config.cluster
-        for path, text in (("node.name", node.name), ("cluster.name", settings.name)):
+        for path, text in (("node.name", name), ("cluster.name", settings.name)):
             if len(text.encode()) > NAME_BYTES_MAX:
                 raise BadConfig(path, f"may have {NAME_BYTES_MAX} bytes among other nodes")
         silence_ms = SILENCE_MS[settings.preset]
-        hello = Hello(node.name, settings.name, silence_ms // 5, silence_ms)
+        hello = Hello(name, settings.name, silence_ms // 5, silence_ms)
         self._config = config
-        self._node = node
+        self._name = name
+        self._node: Node
         self._keys = SharedKeys(folder_in_use(config), settings.name)
         points = config.hash_ring.virtual_nodes
         security = self._keys.peer_security()
         self.cluster = Cluster(hello, security, SystemRandom(), points=points)
-        self._share_token_keys()
-        node.persister.refusal = refusal_of_store(config)
-        node.is_joining = self.cluster.ownership.is_joining = True
+        self._replication: NodeReplication | None = None
 
     def __repr__(self) -> str:
-        return f"<ClusteredNode {self._node.name} of {self._config.cluster.name}>"
+        return f"<ClusteredNode {self._name} of {self._config.cluster.name}>"
+
+    @asynccontextmanager
+    async def replicating(self, clock: Clock) -> AsyncIterator[NodeReplication]:
+        """Replicate topics while inside: before the node runs, which begins with their records."""
+        _, ip = await self._hosts()
+        bind, port = self._config.server.host, self._config.cluster.peer_port
+        async with (
+            self.cluster.peers.listening(bind, port),
+            replicating(self._config, clock, self.cluster, self._name, ip) as replication,
+        ):
+            self._replication = replication
+            yield replication
+
+    def take(self, node: Node) -> None:
+        """Take up the node, which runs by now."""
+        self._node = node
+        self._share_token_keys()
+        node.persister.refusal = refusal_of_store(self._config)
+        node.is_joining = self.cluster.ownership.is_joining = True
+        if self._replication is not None:
+            node.more_problems.append(self._replication.problems)
 
     @asynccontextmanager
     async def joined(self, addresses: Addresses, access: Access) -> AsyncIterator[None]:
@@ -83,7 +106,8 @@ class ClusteredNode:
         host, ip = await self._hosts()
         bind = self._config.server.host
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(cluster.peers.listening(bind, settings.peer_port))
+            if self._replication is None:
+                await stack.enter_async_context(cluster.peers.listening(bind, settings.peer_port))
             tags = NodeTags(
                 cluster=settings.name,
                 http=addresses._replace(host=host).http,
@@ -91,16 +115,17 @@ class ClusteredNode:
                 peer_port=cluster.peers.address[1],
                 points=self._config.hash_ring.virtual_nodes,
                 zone=settings.zone or "",
+                grpc_port=addresses.grpc_port,
             )
             membership = self._membership_of(tags)
             agent = AgentSettings(
-                name=self._node.name,
+                name=self._name,
                 bind=(bind, settings.gossip_port),
                 advertise=ip,
                 tags=tags.encode(),
                 gossip=replace(GOSSIP[settings.preset](), dead_reclaim_ms=RECLAIM_MS),
                 keyring=self._keys.keyring,
-                seeds=Seeds(settings.bootstrap_nodes),
+                seeds=Seeds(self._seeds()),
             )
             with bind_errors("cluster.gossip_port", bind, settings.gossip_port):
                 running = running_agent(agent, membership.handle)
@@ -110,17 +135,28 @@ class ClusteredNode:
             if access.is_secure:
                 access.on_reloaded.append(lambda: self._reload_keys(access))
             gossip = address_of(*membership.agent.address)
-            log.info("joining name=%s gossip=%s peer=%s", self._node.name, gossip, tags.peer)
+            log.info("joining name=%s gossip=%s peer=%s", self._name, gossip, tags.peer)
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_S_MAX):
                     await membership.settled()
             self._node.is_joining = cluster.ownership.is_joining = False
             yield
 
+    def _seeds(self) -> tuple[str, ...]:
+        """Return by whom to join: as configured, else whoever is registered in etcd."""
+        configured = self._config.cluster.bootstrap_nodes
+        if configured or self._replication is None:
+            return configured
+        nodes = self._replication.replicator.session.view.nodes
+        found = {each.gossip for each in nodes.values() if each.gossip}
+        return tuple(sorted(found))
+
     async def leave(self) -> None:
-        """Hand over what the node owns, and tell the others that it goes. What they have not taken
-        within `server.drain` is lost."""
+        """Hand over what the node leads and owns, and tell the others that it goes. Streams that
+        they have not taken within `server.drain` are lost."""
         self._node.stop_serving()
+        if self._replication is not None:
+            await self._replication.hand_over(self._node.groups.save_all)
         membership, handover = self.cluster.membership, self.cluster.handover
         assert membership is not None, "it has not joined"
         assert handover is not None, "it is not served"
@@ -165,7 +201,7 @@ class ClusteredNode:
     def _membership_of(self, tags: NodeTags) -> Membership:
         cluster = self.cluster
         return Membership(
-            self._node.name,
+            self._name,
             tags,
             cluster.peers,
             cluster.ownership,

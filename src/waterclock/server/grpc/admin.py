@@ -11,6 +11,7 @@ from waterclock.model.views import GroupInfo, TopicSettings
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
+from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.grpc.fields import check_not_negative, member_of
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -19,9 +20,10 @@ from waterclock.v1 import broker_pb2 as broker
 class AdminApi:
     """The methods of `waterclock.v1.Admin`."""
 
-    def __init__(self, node: Node, *, http_address: str) -> None:
+    def __init__(self, node: Node, *, http_address: str, cluster: Cluster | None = None) -> None:
         self._node = node
         self._http_address = http_address
+        self._cluster = cluster
         self._data_folder = str(Path(node.config.node.data_folder).absolute())
 
     # Topics
@@ -144,9 +146,13 @@ class AdminApi:
     # The node
 
     async def get_node(self, _: pb.GetNodeRequest) -> pb.NodeInfo:
-        """Return the node's name, version, addresses and limits."""
+        """Return the node's name, version, addresses and limits, and the nodes beside it."""
+        membership = None if self._cluster is None else self._cluster.membership
         view = structs.replace(
-            self._node.view(), data_folder=self._data_folder, http_address=self._http_address
+            self._node.view(),
+            data_folder=self._data_folder,
+            http_address=self._http_address,
+            nodes=() if membership is None else membership.addresses(),
         )
         return to_proto(view, pb.NodeInfo)
 

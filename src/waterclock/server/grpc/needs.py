@@ -1,4 +1,5 @@
-"""What every gRPC method needs: the right, and which fields of its request say what it is about.
+"""What every gRPC method needs: the right, which fields of its request say what it is about, and
+which node of several answers it.
 
 A field may stand in a part of the request (`open.topic`). A stream names it in the requests that
 have that part, and each of those is checked. The kinds of rights are told apart in
@@ -9,6 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from waterclock.security.rights import OPEN, Needs, Rights
+from waterclock.server.cluster.calls.place import (
+    HERE,
+    LEADERS,
+    LEADERS_ONCE,
+    META,
+    META_ONCE,
+    OF_GROUP,
+    OF_GROUP_ONCE,
+    Place,
+)
 from waterclock.server.counts import Made
 
 Show = Callable[[Rights, Any], None]
@@ -18,6 +29,8 @@ class Guarded(NamedTuple):
     """A method as the table has it."""
 
     needs: Needs
+    place: Place
+    """Which node answers it."""
     named: tuple[str, str] | None = None
     """What has a topic of its own, a recurrence or a replay, and the field with its name: that
     topic counts too."""
@@ -64,70 +77,94 @@ _ANY = Needs("read", is_list=True)
 """Whoever is known may ask."""
 
 METHODS: Mapping[str, Guarded] = {
-    "Broker/Publish": Guarded(_PUBLISH, is_publish=True, makes=("topic",)),
-    "Broker/PublishBatch": Guarded(_PUBLISH, is_publish=True, makes=("topic",)),
+    "Broker/Publish": Guarded(_PUBLISH, HERE, is_publish=True, makes=("topic",)),
+    "Broker/PublishBatch": Guarded(_PUBLISH, HERE, is_publish=True, makes=("topic",)),
     "Broker/PublishStream": Guarded(
-        Needs("publish", topic="batch.topic"), is_publish=True, makes=("topic",)
+        Needs("publish", topic="batch.topic"), HERE, is_publish=True, makes=("topic",)
     ),
     "Broker/Subscribe": Guarded(
-        Needs("consume", topic="open.topic", group="open.group"), makes=("topic", "group")
+        Needs("consume", topic="open.topic", group="open.group"),
+        Place(kind="group", topic="open.topic", group="open.group"),
+        makes=("topic", "group"),
     ),
-    "Broker/Fetch": Guarded(_READ),
-    "Broker/Replay": Guarded(Needs("read", topic="begin.topic"), named=("replay", "begin.name")),
-    "Scheduler/Cancel": Guarded(_SCHEDULE),
-    "Scheduler/Reschedule": Guarded(_SCHEDULE),
-    "Scheduler/CancelWhere": Guarded(_SCHEDULE),
-    "Scheduler/ListScheduled": Guarded(_READ),
-    "Scheduler/CountScheduled": Guarded(_READ),
+    "Broker/Fetch": Guarded(_READ, Place(kind="replica", topic="topic", partition="partition")),
+    "Broker/Replay": Guarded(
+        Needs("read", topic="begin.topic"),
+        Place(
+            kind="replica",
+            topic="begin.topic",
+            partition="begin.partitions",
+            meta_if="begin.name",
+        ),
+        named=("replay", "begin.name"),
+    ),
+    "Scheduler/Cancel": Guarded(_SCHEDULE, LEADERS),
+    "Scheduler/Reschedule": Guarded(_SCHEDULE, LEADERS),
+    "Scheduler/CancelWhere": Guarded(_SCHEDULE, LEADERS_ONCE),
+    "Scheduler/ListScheduled": Guarded(_READ, LEADERS),
+    "Scheduler/CountScheduled": Guarded(_READ, LEADERS),
     "Scheduler/PutRecurrence": Guarded(
         Needs("schedule", topic="recurrence.topic"),
+        META,
         named=("recurrence", "recurrence.name"),
         makes=("topic",),
         is_change=True,
     ),
     "Scheduler/DeleteRecurrence": Guarded(
-        Needs("schedule"), named=("recurrence", "name"), is_change=True
+        Needs("schedule"), META_ONCE, named=("recurrence", "name"), is_change=True
     ),
     "Scheduler/ListRecurrences": Guarded(
         Needs("read", topic="topic", is_list=True),
+        META,
         show=_only("recurrences", lambda rights, each: rights.allows("read", topic=each.topic)),
     ),
-    "Admin/CreateTopic": Guarded(_PUBLISH, makes=("topic",), is_change=True),
-    "Admin/UpdateTopic": Guarded(_ADMIN),
-    "Admin/DeleteTopic": Guarded(_ADMIN),
-    "Admin/GetTopic": Guarded(_READ),
-    "Admin/ListTopics": Guarded(
-        _ANY, show=_only("topics", lambda rights, each: rights.sees(topic=each.topic))
+    "Admin/CreateTopic": Guarded(
+        _PUBLISH,
+        Place(kind="meta", is_repeatable=False, repeatable_if="if_absent"),
+        makes=("topic",),
+        is_change=True,
     ),
-    "Admin/FindOffsets": Guarded(_READ),
+    "Admin/UpdateTopic": Guarded(_ADMIN, META),
+    "Admin/DeleteTopic": Guarded(_ADMIN, META_ONCE),
+    "Admin/GetTopic": Guarded(_READ, LEADERS),
+    "Admin/ListTopics": Guarded(
+        _ANY,
+        Place(kind="leaders"),
+        show=_only("topics", lambda rights, each: rights.sees(topic=each.topic)),
+    ),
+    "Admin/FindOffsets": Guarded(_READ, LEADERS),
     "Admin/ListGroups": Guarded(
         Needs("read", topic="topic", is_list=True),
+        Place(kind="homes", topic="topic"),
         show=_only("groups", lambda rights, each: rights.sees(topic=each.topic, group=each.group)),
     ),
-    "Admin/GetGroup": Guarded(Needs("read", topic="topic", group="group")),
-    "Admin/DeleteGroup": Guarded(_CONSUME, is_change=True),
-    "Admin/SeekGroup": Guarded(_CONSUME, makes=("group",), is_change=True),
-    "Admin/ListDeadLetters": Guarded(_READ),
-    "Admin/Redrive": Guarded(_PUBLISH, is_change=True),
-    "Admin/PurgeDeadLetters": Guarded(_ADMIN),
+    "Admin/GetGroup": Guarded(Needs("read", topic="topic", group="group"), OF_GROUP),
+    "Admin/DeleteGroup": Guarded(_CONSUME, OF_GROUP_ONCE, is_change=True),
+    "Admin/SeekGroup": Guarded(_CONSUME, OF_GROUP, makes=("group",), is_change=True),
+    "Admin/ListDeadLetters": Guarded(_READ, META),
+    "Admin/Redrive": Guarded(_PUBLISH, META_ONCE, is_change=True),
+    "Admin/PurgeDeadLetters": Guarded(_ADMIN, META_ONCE),
     "Admin/ListReplays": Guarded(
         _ANY,
+        META,
         show=_only("replays", lambda rights, each: rights.allows("read", topic=each.topic)),
     ),
-    "Admin/DeleteReplay": Guarded(Needs("read"), named=("replay", "name"), is_change=True),
-    "Admin/RegisterSnapshot": Guarded(_ADMIN),
-    "Admin/ListSnapshots": Guarded(_READ),
-    "Admin/DeleteSnapshot": Guarded(_ADMIN),
-    "Admin/GetNode": Guarded(_ANY, show=_without_folder),
-    "WriteRegistry/BeginWrite": Guarded(_PUBLISH),
-    "WriteRegistry/FinishWrite": Guarded(_PUBLISH),
-    "WriteRegistry/CommitWrite": Guarded(_PUBLISH),
-    "WriteRegistry/AbandonWrite": Guarded(_PUBLISH),
-    "WriteRegistry/ListWriters": Guarded(_PUBLISH),
-    "Backups/TakeBackup": Guarded(Needs("admin")),
-    "Health/Check": Guarded(OPEN),
-    "Health/List": Guarded(OPEN),
-    "Health/Watch": Guarded(OPEN),
-    "ServerReflection/ServerReflectionInfo": Guarded(_ANY),
+    "Admin/DeleteReplay": Guarded(
+        Needs("read"), META_ONCE, named=("replay", "name"), is_change=True
+    ),
+    "Admin/RegisterSnapshot": Guarded(_ADMIN, META_ONCE),
+    "Admin/ListSnapshots": Guarded(_READ, META),
+    "Admin/DeleteSnapshot": Guarded(_ADMIN, META_ONCE),
+    "Admin/GetNode": Guarded(_ANY, HERE, show=_without_folder),
+    "WriteRegistry/BeginWrite": Guarded(_PUBLISH, META),
+    "WriteRegistry/FinishWrite": Guarded(_PUBLISH, META),
+    "WriteRegistry/CommitWrite": Guarded(_PUBLISH, META),
+    "WriteRegistry/AbandonWrite": Guarded(_PUBLISH, META_ONCE),
+    "WriteRegistry/ListWriters": Guarded(_PUBLISH, META),
+    "Backups/TakeBackup": Guarded(Needs("admin"), HERE),
+    "Health/Check": Guarded(OPEN, HERE),
+    "Health/List": Guarded(OPEN, HERE),
+    "Health/Watch": Guarded(OPEN, HERE),
+    "ServerReflection/ServerReflectionInfo": Guarded(_ANY, HERE),
 }
 """By service and method. One that is missing keeps the node from starting."""

@@ -6,12 +6,13 @@ stream; on the wire there is no difference.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from waterclock.model.config import Config
@@ -58,6 +59,22 @@ class Service(NamedTuple):
     calls: Calls
 
 
+class Routing(Protocol):
+    """Has methods answered by other nodes, where those are to."""
+
+    def unary(
+        self, name: str, work: Callable[..., Awaitable[Any]], response: type[Message]
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return what answers a method with one answer, here or elsewhere."""
+        ...
+
+    def stream(
+        self, name: str, work: Callable[..., Awaitable[Any]], *, reads: bool
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return what serves a method that writes as it goes, here or elsewhere."""
+        ...
+
+
 class GrpcServer:
     """A listening server. Make one with `serve_grpc`."""
 
@@ -74,14 +91,19 @@ class GrpcServer:
 
 @asynccontextmanager
 async def serve_grpc(
-    services: Sequence[Service], config: Config, access: Access, spans: CallSpans | None = None
+    services: Sequence[Service],
+    config: Config,
+    access: Access,
+    spans: CallSpans | None = None,
+    routing: Routing | None = None,
 ) -> AsyncIterator[GrpcServer]:
-    """Listen until left; calls still under way then are cancelled."""
+    """Listen until left; calls still under way then are cancelled. With a routing, other nodes
+    answer what is theirs."""
     # `Calls` refuses in our words; this, before a request is even read, those far beyond.
     server = grpc.aio.server(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
-    server.add_generic_rpc_handlers(tuple(_handlers(each, spans) for each in services))
+    server.add_generic_rpc_handlers(tuple(_handlers(each, spans, routing) for each in services))
     port = _bind(server, config, access)
     await server.start()
     try:
@@ -155,19 +177,22 @@ def _options(config: Config) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", 20 * SECOND_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # Clients may do the same, this often; one that pings more is turned away.
-        ("grpc.http2.min_ping_interval_without_data_ms", 10 * SECOND_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1 * SECOND_MS),
     ]
 
 
-def _handlers(service: Service, spans: CallSpans | None) -> grpc.GenericRpcHandler:
+def _handlers(
+    service: Service, spans: CallSpans | None, routing: Routing | None
+) -> grpc.GenericRpcHandler:
     methods = {
-        method.name: _handler(method, service, spans) for method in service.descriptor.methods
+        method.name: _handler(method, service, spans, routing)
+        for method in service.descriptor.methods
     }
     return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
 
 
 def _handler(
-    method: MethodDescriptor, service: Service, spans: CallSpans | None
+    method: MethodDescriptor, service: Service, spans: CallSpans | None, routing: Routing | None
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
     name = f"{service.descriptor.name}/{method.name}"
@@ -176,6 +201,8 @@ def _handler(
     request = GetMessageClass(method.input_type)
     # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
     if method.name in STREAMS:
+        if routing is not None:
+            work = routing.stream(name, work, reads=method.client_streaming)
         # These serialise by themselves.
         handle = service.calls.stream(name, work, request, reads=method.client_streaming)
         if spans is not None and not method.client_streaming:
@@ -183,7 +210,10 @@ def _handler(
         return grpc.stream_stream_rpc_method_handler(handle, None, None)
     assert not method.client_streaming, name
     assert not method.server_streaming, name
-    serialize = GetMessageClass(method.output_type).SerializeToString
+    response = GetMessageClass(method.output_type)
+    if routing is not None:
+        work = routing.unary(name, work, response)
+    serialize = response.SerializeToString
     answer = service.calls.unary(name, work, request)
     if spans is not None:
         answer = spans.grpc(path, answer)

@@ -65,6 +65,7 @@ class Subscriptions:
             credit=_credit(first),
         )
         subscription = Subscription(session, opening.topic, is_arrow=is_arrow)
+        stream.serve_by(subscription)
         self._calls.streaming_calls.add(subscription)
         try:
             if self._calls.is_stopping:

@@ -71,6 +71,8 @@ class Request(msgspec.Struct):
     """What it was let in with, on a secure node."""
     left_ms: int = 0
     """How long it may wait yet, if it came by way of another node; 0: as it says itself."""
+    partitions: tuple[int, ...] = ()
+    """Those to answer for, if other nodes answer for the rest; none: all."""
     parameters: Any = None
     content: Any = None
     """Parameters and body as they were read first: who checks rights sees what the handler sees."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from waterclock.model.errors import Stopping
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import Place
 from waterclock.server.counts import Made
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.messages import JSON, Answered, Handler, Later, Request, Response
@@ -73,6 +74,8 @@ class Operation:
     is_change: bool = False
     """It changes what there is, beyond messages: the audit has an entry of each call, and so of all
     that need `admin`."""
+    place: Place | None = None
+    """Which node answers it, if it is about topics."""
 
     def __post_init__(self) -> None:
         assert self.path.startswith("/"), self.path

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from grpc import StatusCode
 
+from waterclock.cluster.remote_calls import UnforeseenElsewhere
 from waterclock.model import errors
 from waterclock.model.errors import (
     BadInput,
@@ -73,6 +74,8 @@ def status_of(error: WaterclockError) -> int:
 def problem_of(error: BaseException, request: Request | None = None) -> Response:
     """Return what to answer; what is a bug of ours goes to the log, with an id to find it by."""
     found = ours(error)
+    if isinstance(error, UnforeseenElsewhere):
+        return problem(500, str(error), errorId=error.error_id)
     if found is None:
         where = "HTTP"
         if request is not None:

@@ -8,13 +8,17 @@ the pieces raise         the connection is cut off, so that nobody takes a part 
 """
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
+from waterclock.model.errors import Unavailable
 from waterclock.server.http.messages import Answered, Pending, Piece, Streamed
 from waterclock.server.statuses import log_unforeseen
 
 if TYPE_CHECKING:
     from waterclock.server.http.connection import HttpConnection
+
+log = logging.getLogger(__name__)
 
 
 class Sending:
@@ -75,6 +79,9 @@ class Sending:
                 close = getattr(self._streamed.pieces, "aclose", None)
                 if close is not None:
                     await close()
+        except Unavailable as error:  # of another node: the client sees that it is not whole
+            self._is_whole = False
+            log.warning("answer_cut_off answer=%r error=%s", self._streamed, error)
         except Exception as error:
             self._is_whole = False
             log_unforeseen(repr(self._streamed), error)

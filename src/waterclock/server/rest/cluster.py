@@ -1,8 +1,9 @@
 """The cluster over HTTP, as the node that is asked sees it.
 
-GET /cluster/members    all members it knows of, and in which state they are
-GET /cluster/ring       who owns how much of the streams
-GET /cluster/events     who came and went
+GET /cluster/members        all members it knows of, and in which state they are
+GET /cluster/ring           who owns how much of the streams
+GET /cluster/replication    who leads which partition, and how far the other replicas are
+GET /cluster/events         who came and went
 
 A node without others is a cluster of one: itself.
 """
@@ -12,20 +13,34 @@ from typing import Any
 
 import msgspec
 
-from waterclock.model.views import EventView, MemberView, RingShare, RingView
+from waterclock.model.cluster_views import (
+    EventView,
+    MemberView,
+    ReplicationView,
+    RingShare,
+    RingView,
+)
 from waterclock.node.node import Node
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.replication_status import ReplicationStatus, led, whole
 from waterclock.server.http.messages import Answered, Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 
 RING = "/cluster/ring"
+REPLICATION = "/cluster/replication"
 
 
 class Members(msgspec.Struct):
     """All that are known, the node that is asked first."""
 
     members: list[MemberView]
+
+
+class Replication(msgspec.Struct):
+    """By topic and partition; nothing where topics are not replicated."""
+
+    partitions: list[ReplicationView]
 
 
 class Events(msgspec.Struct):
@@ -96,6 +111,28 @@ class ClusterApi:
         (own,) = msgspec.json.decode(answer.body, type=RingView).nodes
         return own.streams
 
+    def replication(self, request: Request) -> Answered | Later:
+        """Answer with all partitions; to another node, with those that this one leads."""
+        status = None if self._cluster is None else self._cluster.replication
+        if self._cluster is None or status is None:
+            return json(200, Replication([]))
+        if request.left_ms:
+            return json(200, Replication(led(status.views(), self._node.name)))
+        return self._whole_replication(self._cluster, status)
+
+    async def _whole_replication(self, cluster: Cluster, status: ReplicationStatus) -> Response:
+        others = [self._led_by(name, cluster) for name in cluster.peers.linked]
+        answers = await asyncio.gather(*others)
+        return json(200, Replication(whole(status.views(), answers)))
+
+    async def _led_by(self, name: str, cluster: Cluster) -> list[ReplicationView]:
+        """Return what another node leads; nothing if it does not say."""
+        assert cluster.forwarder is not None
+        answer = await cluster.forwarder.ask_node(name, REPLICATION.encode(), b"")
+        if answer is None or answer.status != 200:
+            return []
+        return msgspec.json.decode(answer.body, type=Replication).partitions
+
     def events(self, _: Request) -> Response:
         """Answer with what happened to members."""
         if self._cluster is None or self._cluster.membership is None:
@@ -115,6 +152,12 @@ class ClusterApi:
             Operation(
                 "GET", RING, self.ring, "getRing", "Show who owns how much of the streams.",
                 {200: ResponseSpec("By name.", RingView)}, **common,
+                needs=Needs("read"),
+            ),
+            Operation(
+                "GET", REPLICATION, self.replication, "listReplication",
+                "Show who leads which partition, and how far the other replicas are.",
+                {200: ResponseSpec("By topic and partition.", Replication)}, **common,
                 needs=Needs("read"),
             ),
             Operation(

@@ -16,6 +16,7 @@ from waterclock.node.groups.session import AnswerKind
 from waterclock.node.node import Node
 from waterclock.schedule.duration import parse_duration
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import OF_GROUP, OF_GROUP_ONCE
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -244,6 +245,7 @@ class ConsumeApi:
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=PollParameters, is_taking=True, problems=(404, 409),
+                place=OF_GROUP,
                 needs=Needs("consume", topic="topic", group="group"),
                 makes=("topic", "group"),
             ),
@@ -253,6 +255,7 @@ class ConsumeApi:
                 {200: ResponseSpec("Events.", content_type=EVENTS)}, tag="messages",
                 description="The data of an event is a message as in a poll, its id the lease.",
                 parameters=EventsParameters, is_taking=True, problems=(404, 409),
+                place=OF_GROUP,
                 needs=Needs("consume", topic="topic", group="group"),
                 makes=("topic", "group"),
             ),
@@ -263,6 +266,7 @@ class ConsumeApi:
                 parameters=AnyTopicParameters, body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]}, problems=(404, 409),
                 is_last_to_stop=True,
+                place=OF_GROUP_ONCE,
                 needs=Needs("consume", topic="topic", group="group"),
             ),
         ]  # fmt: skip

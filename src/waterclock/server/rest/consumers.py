@@ -41,6 +41,7 @@ class HttpConsumers:
         self._dead = 0
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         calls.streaming_calls.add(self)
 
     def __repr__(self) -> str:
@@ -146,10 +147,12 @@ class HttpConsumers:
 
     def _set_timer(self) -> None:
         when = self._deadlines[0][0]
-        if self._timer is None or self._timer.cancelled() or when < self._timer.when():
+        # Its time is kept here: what uvloop gives for a time that has passed tells none.
+        if self._timer is None or when < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_at(when, self._on_timer)
+            self._timer_at = when
 
     def _on_timer(self) -> None:
         """End the polls whose time is up."""

@@ -9,6 +9,7 @@ from waterclock.model.names import DEAD_LETTERS
 from waterclock.model.views import DeadLetter
 from waterclock.node.node import Node
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import META, META_ONCE
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -110,6 +111,7 @@ class DeadLettersApi:
                 "List messages that failed for good.",
                 {200: ResponseSpec("A page.", DeadLettersResponse)}, tag="past",
                 parameters=DeadLettersParameters, problems=(404,),
+                place=META,
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
@@ -117,12 +119,14 @@ class DeadLettersApi:
                 "Publish dead letters again where they came from.", count, tag="past",
                 parameters=TopicParameters, body=RedriveRequest, body_example={"limit": 100},
                 problems=(404, 409, 507),
+                place=META_ONCE,
                 needs=Needs("publish", topic="topic"), is_change=True,
             ),
             Operation(
                 "POST", path + "/purge", self.purge, "purgeDeadLetters",
                 "Take dead letters off the list.", count, tag="past", parameters=TopicParameters,
                 body=DeadLettersRequest, body_example={}, problems=(404, 507),
+                place=META_ONCE,
                 needs=Needs("admin", topic="topic"),
             ),
         ]  # fmt: skip

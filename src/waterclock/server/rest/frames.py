@@ -10,7 +10,7 @@ it has taken the last, so a reader that does not read holds nothing but its conn
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -19,10 +19,18 @@ from waterclock.log.frame import Frame
 from waterclock.model.units import KIB, MIB
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.remote_log import RemoteLog, is_elsewhere, logs_elsewhere
 from waterclock.node.topics import Topic
 from waterclock.security.rights import Needs
 from waterclock.server.calls import Calls
-from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, FetchQuery, FrameFetcher
+from waterclock.server.cluster.calls.place import Place
+from waterclock.server.fetch import (
+    FETCH_WAIT_MS_MAX,
+    FetchedFrames,
+    FetchQuery,
+    FrameFetcher,
+    retained_offset,
+)
 from waterclock.server.http.input import END, matching, parameters_of
 from waterclock.server.http.messages import Later, Piece, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -33,7 +41,6 @@ from waterclock.server.rest.models import (
     Partition,
     ResponseModel,
 )
-from waterclock.storage.partition_store import PartitionStore
 
 FRAMES = b"application/vnd.waterclock.frames"
 FRAMES_BYTES_DEFAULT = 8 * MIB
@@ -47,6 +54,8 @@ WaitMs = Annotated[
     int,
     Meta(ge=0, le=FETCH_WAIT_MS_MAX, description="How long to wait if there is nothing new."),
 ]
+RemoteLogs = Mapping[int, RemoteLog]
+"""By partition, those that only other nodes have."""
 _PARTITION_OFFSET = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
 BEYOND = rf"^{_PARTITION_OFFSET}(,{_PARTITION_OFFSET})*" + END
 
@@ -143,20 +152,33 @@ class FramesApi:
         asked = parameters_of(request, EndsParameters)
         topic = self._node.topics.get(asked.topic)
         known = _known(asked.beyond)
-        if asked.wait_ms and not _has_news(topic, known):
-            return self._ends_later(topic, known, asked.wait_ms)
-        return _ends(topic)
+        if any(map(is_elsewhere, topic.partitions)):
+            return self._ends_elsewhere(topic, known, asked.wait_ms)
+        if asked.wait_ms and not _has_news(topic, known, {}):
+            return self._ends_later(topic, known, asked.wait_ms, {})
+        return _ends(topic, {})
 
-    async def _ends_later(self, topic: Topic, known: dict[int, int], wait_ms: int) -> Response:
+    async def _ends_elsewhere(self, topic: Topic, known: dict[int, int], wait_ms: int) -> Response:
+        """Tell the same, with what other nodes have."""
+        logs = await logs_elsewhere(topic.partitions, self._node.spawn)
+        if wait_ms and not _has_news(topic, known, logs):
+            return await self._ends_later(topic, known, wait_ms, logs)
+        return _ends(topic, logs)
+
+    async def _ends_later(
+        self, topic: Topic, known: dict[int, int], wait_ms: int, logs: RemoteLogs
+    ) -> Response:
         moved = asyncio.Event()
         stops = [
             host.flush_queue.on_readable(moved.set) for host in topic.partitions if host.is_open
         ]
+        stops += [log.on_readable(moved.set) for log in logs.values()]
+        stops += [log.close for log in logs.values()]
         waiting = self._waiting.setdefault(topic.name, set())
         waiting.add(moved)
         try:
             async with self._calls.waiting(wait_ms / 1_000):
-                while not (self._is_gone(topic) or _has_news(topic, known)):
+                while not (self._is_gone(topic) or _has_news(topic, known, logs)):
                     await moved.wait()
                     moved.clear()
         except TimeoutError:
@@ -168,7 +190,7 @@ class FramesApi:
             if not waiting:
                 self._waiting.pop(topic.name, None)
         # It may have been deleted meanwhile, and another one have its name.
-        return _ends(self._node.topics.get(topic.name))
+        return _ends(self._node.topics.get(topic.name), logs)
 
     def _is_gone(self, topic: Topic) -> bool:
         return self._node.topics.find(topic.name) is not topic
@@ -188,6 +210,7 @@ class FramesApi:
                 "The headers Waterclock-Next-Offset, -Start-Offset and -End-Offset say where to "
                 "go on, and what can be read.",
                 parameters=FramesParameters, problems=(404, 409),
+                place=Place(kind="replica", topic="topic", partition="partition"),
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
@@ -197,6 +220,7 @@ class FramesApi:
                 description="Answers at once if a partition reaches beyond what is known of it, "
                 "or nothing is known of it.",
                 parameters=EndsParameters, problems=(404,),
+                place=Place(kind="replica", topic="topic"),
                 needs=Needs("read", topic="topic"),
             ),
         ]  # fmt: skip
@@ -207,7 +231,7 @@ def _streamed(topic: Topic, host: PartitionHost, found: FetchedFrames) -> Stream
     headers = (
         b"Waterclock-Next-Offset: %d\r\nWaterclock-Start-Offset: %d\r\n"
         b"Waterclock-End-Offset: %d\r\nWaterclock-Retained-Offset: %d\r\n"
-        % (found.next_offset, store.start, store.acknowledged_end, _retained(topic, store))
+        % (found.next_offset, store.start, store.acknowledged_end, retained_offset(topic, store))
     )
     pieces = _pieces(found.frames)
     return Streamed(200, pieces, FRAMES, headers, length=found.size_bytes)
@@ -241,20 +265,29 @@ def _known(beyond: str | None) -> dict[int, int]:
     }
 
 
-def _has_news(topic: Topic, known: dict[int, int]) -> bool:
+def _has_news(topic: Topic, known: dict[int, int], logs: RemoteLogs) -> bool:
     """Say if a partition reaches beyond what is known of it."""
     return any(
         host.partition not in known
         or (host.is_open and host.store.acknowledged_end > known[host.partition])
+        or (host.partition in logs and logs[host.partition].end > known[host.partition])
         for host in topic.partitions
     )
 
 
-def _ends(topic: Topic) -> Response:
-    return json(200, EndsResponse(partitions=[_end(topic, host) for host in topic.partitions]))
+def _ends(topic: Topic, logs: RemoteLogs) -> Response:
+    ends = [_end(topic, host, logs.get(host.partition)) for host in topic.partitions]
+    return json(200, EndsResponse(partitions=ends))
 
 
-def _end(topic: Topic, host: PartitionHost) -> EndResponse:
+def _end(topic: Topic, host: PartitionHost, log: RemoteLog | None) -> EndResponse:
+    if not host.is_open and log is not None:
+        return EndResponse(
+            partition=host.partition,
+            start_offset=log.start,
+            end_offset=log.end,
+            retained_offset=log.retained,
+        )
     if not host.is_open:
         return EndResponse(partition=host.partition, problem=host.problem or "is not open")
     store = host.store
@@ -262,18 +295,5 @@ def _end(topic: Topic, host: PartitionHost) -> EndResponse:
         partition=host.partition,
         start_offset=store.start,
         end_offset=store.acknowledged_end,
-        retained_offset=_retained(topic, store),
+        retained_offset=retained_offset(topic, store),
     )
-
-
-def _retained(topic: Topic, store: PartitionStore) -> int:
-    """Return the offset below which retention took what consumers get.
-
-    Only a rewrite raises a segment's generation, and without compaction by key only segments are
-    rewritten that lie wholly below what retention keeps (`Pass.jobs`).
-    """
-    if not topic.settings.is_compacted:
-        for segment in reversed(store.segments[:-1]):
-            if segment.header.generation:
-                return segment.end_offset
-    return store.start

@@ -8,6 +8,7 @@ from waterclock.model.views import GroupInfo
 from waterclock.node.groups.positions import Start
 from waterclock.node.node import Node
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import OF_GROUP, OF_GROUP_ONCE, Place
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -96,27 +97,32 @@ class GroupsApi:
             Operation(
                 "GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups.",
                 {200: groups}, tag="groups",
+                place=Place(kind="homes"),
                 needs=Needs("read", is_list=True),
             ),
             Operation(
                 "GET", path, self.list_groups, "listGroups", "List the groups of a topic.",
                 {200: groups}, tag="groups", parameters=AnyTopicParameters, problems=(404,),
+                place=Place(kind="homes", topic="topic"),
                 needs=Needs("read", topic="topic", is_list=True),
             ),
             Operation(
                 "GET", one, self.get_group, "getGroup", "Show a group and its lag.",
                 {200: group}, **common, problems=(404,),
+                place=OF_GROUP,
                 needs=Needs("read", topic="topic", group="group"),
             ),
             Operation(
                 "DELETE", one, self.delete_group, "deleteGroup", "Forget a group.",
                 {204: ResponseSpec("It is forgotten.")}, **common, problems=(404, 409, 507),
+                place=OF_GROUP_ONCE,
                 needs=Needs("consume", topic="topic", group="group"), is_change=True,
             ),
             Operation(
                 "POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on.",
                 {200: group}, **common, body=SeekRequest, body_example={"start": "latest"},
                 problems=(404, 409, 507),
+                place=OF_GROUP,
                 needs=Needs("consume", topic="topic", group="group"), is_change=True,
             ),
         ]  # fmt: skip

@@ -21,6 +21,7 @@ from waterclock.runtime.trace_context import (
 )
 from waterclock.security.rights import Needs
 from waterclock.server.calls import BytesInFlight
+from waterclock.server.cluster.calls.place import HERE
 from waterclock.server.http.input import LIMIT, body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -115,6 +116,7 @@ class PublishApi:
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
                 problems=(404, 409, 507),
+                place=HERE,
                 needs=Needs("publish", topic="topic"), makes=("topic",),
             ),
         ]  # fmt: skip

@@ -19,6 +19,7 @@ from waterclock.schedule.calendar import (
 from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import META, META_ONCE
 from waterclock.server.http.input import body_of, parameters_of, text
 from waterclock.server.http.messages import Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -199,11 +200,13 @@ class RecurrencesApi:
                 "GET", "/recurrences", self.list_all, "listRecurrences", "List what recurs.",
                 {200: ResponseSpec("All, by name.", RecurrencesResponse)}, tag="schedule",
                 parameters=RecurrencesParameters,
+                place=META,
                 needs=Needs("read", topic="topic", is_list=True),
             ),
             Operation(
                 "GET", path, self.get, "getRecurrence", "Show a recurrence.", recurrence,
                 tag="schedule", parameters=RecurrenceParameters, problems=(404,),
+                place=META,
                 needs=Needs("read", topic="name"), named=named,
             ),
             Operation(
@@ -215,6 +218,7 @@ class RecurrencesApi:
                     "value": "weekly",
                 },
                 problems=(404, 409, 507),
+                place=META,
                 needs=Needs("schedule", topic="topic"), named=named, makes=("topic",),
                 is_change=True,
             ),
@@ -222,6 +226,7 @@ class RecurrencesApi:
                 "DELETE", path, self.delete, "deleteRecurrence", "End a recurrence.",
                 {204: ResponseSpec("It is over.")}, tag="schedule", parameters=RecurrenceParameters,
                 problems=(404, 409, 507),
+                place=META_ONCE,
                 needs=Needs("schedule", topic="name"), named=named, is_change=True,
             ),
         ]  # fmt: skip

@@ -18,6 +18,7 @@ from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
 from waterclock.node.replay.replays import Replay, ReplayBatch
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import META, META_ONCE, Place
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -138,6 +139,9 @@ class ReplayApi:
                 {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReplayParameters, problems=(404, 409),
+                place=Place(
+                    kind="replica", topic="topic", partition="partition", meta_if="name"
+                ),
                 needs=Needs("read", topic="topic"), named=named,
             ),
             Operation(
@@ -146,11 +150,13 @@ class ReplayApi:
                 {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReadParameters, problems=(404, 409),
+                place=Place(kind="replica", topic="topic", partition="partition"),
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/replays", self.list_replays, "listReplays", "List the named replays.",
                 {200: ResponseSpec("All.", ReplaysResponse)}, tag="past",
+                place=META,
                 needs=Needs("read", is_list=True),
             ),
             Operation(
@@ -162,12 +168,14 @@ class ReplayApi:
                 description="While it is read, and after: the last line of a replay says what "
                 "there is to report when all of it is processed. Again is harmless.",
                 problems=(404, 507), is_last_to_stop=True,
+                place=META,
                 needs=Needs("read", topic="name"), named=named,
             ),
             Operation(
                 "DELETE", "/replays/{name}", self.delete_replay, "deleteReplay",
                 "Forget a named replay.", {204: ResponseSpec("It is forgotten.")}, tag="past",
                 parameters=NameParameters, problems=(404, 507),
+                place=META_ONCE,
                 needs=Needs("read", topic="name"), named=named, is_change=True,
             ),
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from waterclock.node.schedule.pending import PAGE_MAX
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import LEADERS, LEADERS_ONCE
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -221,6 +222,7 @@ class ScheduleApi:
                 "List scheduled messages by due time.",
                 {200: ResponseSpec("A page; a short one may have a next one.", ScheduledPage)},
                 tag="schedule", parameters=ListParameters, problems=(404,),
+                place=LEADERS,
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
@@ -228,12 +230,14 @@ class ScheduleApi:
                 "Count scheduled messages by how soon they are due.",
                 {200: ResponseSpec("Counts.", ScheduledCounts)}, tag="schedule",
                 parameters=TopicParameters, problems=(404,),
+                place=LEADERS,
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "POST", "/topics/{topic}/cancel", self.cancel, "cancel",
                 "Cancel scheduled messages.", outcomes, tag="schedule", parameters=TopicParameters,
                 body=Cancel, body_example={"messages": one}, problems=(404, 409, 507),
+                place=LEADERS,
                 needs=Needs("schedule", topic="topic"),
             ),
             Operation(
@@ -242,6 +246,7 @@ class ScheduleApi:
                 parameters=TopicParameters,
                 body=Annotated[Reschedule, Meta(extra_json_schema=_WHEN)],
                 body_example={"messages": one, "delay": "1h"}, problems=(404, 409, 507),
+                place=LEADERS,
                 needs=Needs("schedule", topic="topic"),
             ),
             Operation(
@@ -251,6 +256,7 @@ class ScheduleApi:
                 parameters=TopicParameters,
                 body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
                 body_example={"filter": {"key": "ada"}, "dryRun": True}, problems=(404, 409, 507),
+                place=LEADERS_ONCE,
                 needs=Needs("schedule", topic="topic"),
             ),
         ]  # fmt: skip

@@ -15,6 +15,7 @@ from waterclock.node.topics import (
     RETENTION_MS_MAX,
 )
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.place import HERE, LEADERS, META, META_ONCE, Place
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -46,6 +47,10 @@ class SettingsRequest(RequestModel):
     is_compacted: bool | UnsetType = UNSET
     retries_max: Annotated[int, Meta(ge=1, le=10)] | UnsetType = UNSET
     ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * HOUR_MS)] | UnsetType = UNSET
+    replication_factor: (
+        Annotated[int, Meta(ge=1, le=5, description="Copies of each partition, in a cluster.")]
+        | UnsetType
+    ) = UNSET
 
 
 class CreateTopic(SettingsRequest, kw_only=True):
@@ -136,6 +141,7 @@ class TopicsApi:
             Operation(
                 "GET", "/topics", self.list_topics, "listTopics", "List topics.", {200: topics},
                 tag="topics",
+                place=Place(kind="leaders"),
                 needs=Needs("read", is_list=True),
             ),
             Operation(
@@ -143,34 +149,40 @@ class TopicsApi:
                 {200: ResponseSpec("It existed.", TopicInfo), 201: topic}, tag="topics",
                 body=CreateTopic, body_example={"topic": "orders", "partitions": 4},
                 problems=(409, 507),
+                place=Place(kind="meta", is_repeatable=False, repeatable_if="if_absent"),
                 needs=Needs("publish", topic="topic"), makes=("topic",), is_change=True,
             ),
             Operation(
                 "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic},
                 tag="topics", parameters=AnyTopicParameters, problems=(404,),
+                place=LEADERS,
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "PATCH", path, self.update_topic, "updateTopic",
                 "Change settings; add partitions.", {200: topic}, **common, body=SettingsRequest,
                 body_example={"retentionMs": 86_400_000}, problems=(404, 409, 507),
+                place=META,
                 needs=Needs("admin", topic="topic"),
             ),
             Operation(
                 "DELETE", path, self.delete_topic, "deleteTopic",
                 "Delete a topic, with messages.", {204: ResponseSpec("It is gone.")}, **common,
                 problems=(404, 507),
+                place=META_ONCE,
                 needs=Needs("admin", topic="topic"),
             ),
             Operation(
                 "GET", path + "/offsets", self.find_offsets, "findOffsets",
                 "Find where it stood.", {200: positions}, tag="topics",
                 parameters=OffsetsParameters, problems=(404, 409),
+                place=LEADERS,
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/node", self.get_node, "getNode", "Show the node.",
                 {200: ResponseSpec("The node.", NodeInfo)}, tag="node",
+                place=HERE,
                 needs=Needs("read"),
             ),
         ]  # fmt: skip
