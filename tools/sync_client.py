@@ -50,7 +50,7 @@ INTERNAL = {
     "Following.take",
     "Replay.batches",
     "Streams.close",
-    "Streams.open",
+    "Streams.meet",
 }
 """Without a twin: what the parts of the asyncio client ask of each other."""
 

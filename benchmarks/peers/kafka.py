@@ -1,4 +1,4 @@
-"""Kafka: one broker that is its own controller (KRaft), one partition.
+"""Kafka: one broker that is its own controller (KRaft), or three of them; one partition.
 
 `flush.messages=1` with `acks=all` is what we promise: the broker answers a batch after its fsync.
 By default it leaves that to the kernel: measured too, and named for it. librdkafka is the client.
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.client import Stopwatch, run_client
 from benchmarks.peers.cache import Absent, maven, python
 from benchmarks.peers.pacing import Schedule, Times, tell
-from benchmarks.peers.server import Server, free_port, started
+from benchmarks.peers.server import Server, free_port, is_listening, started, started_together
 from benchmarks.peers.wire import SILENCE_S_MAX, VALUE
 
 NAME = "kafka"
@@ -38,22 +38,23 @@ JVM = "-Xms1G -Xmx1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:+ExplicitG
 
 CONFIG = """
 process.roles=broker,controller
-node.id=1
+node.id={node}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 controller.listener.names=CONTROLLER
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.quorum.voters={voters}
 log.dirs={folder}/data
 num.partitions=1
 offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={replicas}
 transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={replicas}
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
+REPLICAS = 3
 
 
 def archives() -> Path:
@@ -67,25 +68,57 @@ def archives() -> Path:
 def running(folder: Path, *, warm_up_messages: int = 0) -> Iterator[Server]:
     """Run a broker with both topics, and let it compile itself on so many messages."""
     port = free_port()
-    client = python(CLIENT, CLIENT_VERSION)
-    folder.mkdir(parents=True)
-    config = folder / "kafka.properties"
-    config.write_text(CONFIG.format(port=port, controller_port=free_port(), folder=folder))
-    java = ["java", *JVM.split(), "-cp", f"{archives()}/*"]
-    cluster = ["-t", str(uuid.uuid4()), "-c", str(config)]
-    subprocess.run(
-        [*java, "kafka.tools.StorageTool", "format", *cluster], check=True, capture_output=True
-    )
-    with started([*java, "kafka.Kafka", config], folder=folder, port=port) as server:
-        server.version = f"{VERSION} ({CLIENT} {CLIENT_VERSION})"
-        server.client_environ["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [str(client), os.environ.get("PYTHONPATH", "")])
-        )
-        run_client("benchmarks.peers.kafka:create_topics", server)
-        for topic in (DURABLE, DEFAULT) if warm_up_messages else ():
-            work = {"topic": topic, "messages": warm_up_messages, "window": 8}
-            run_client("benchmarks.peers.kafka:publish", server, **work)
+    (command,) = _formatted(folder, [port])
+    with started(command, folder=folder, port=port) as server:
+        _prepare(server, (DURABLE, DEFAULT), warm_up_messages)
         yield server
+
+
+@contextmanager
+def running_replicated(folder: Path, *, warm_up_messages: int = 0) -> Iterator[Server]:
+    """Run three brokers with both topics on all of them, and let them compile themselves."""
+    ports = [free_port() for _ in range(REPLICAS)]
+    commands = _formatted(folder, ports)
+    with started_together(
+        commands, folder=folder, port=ports[0], is_ready=lambda: all(map(is_listening, ports))
+    ) as server:
+        _prepare(server, (DURABLE,), warm_up_messages, replicas=REPLICAS)
+        yield server
+
+
+def _formatted(folder: Path, ports: Sequence[int]) -> list[list[str | Path]]:
+    """Prepare the folders of brokers that are one cluster; give what starts each."""
+    controllers = [free_port() for _ in ports]
+    voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
+    java = ["java", *JVM.split(), "-cp", f"{archives()}/*"]
+    cluster_id = str(uuid.uuid4())
+    commands: list[list[str | Path]] = []
+    for node, (port, controller) in enumerate(zip(ports, controllers, strict=True), 1):
+        its = folder / f"broker-{node}"
+        its.mkdir(parents=True)
+        config = its / "kafka.properties"
+        config.write_text(
+            CONFIG.format(
+                node=node, port=port, controller_port=controller, voters=voters, folder=its,
+                replicas=len(ports),
+            )
+        )  # fmt: skip
+        words = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
+        subprocess.run(words, check=True, capture_output=True)
+        commands.append([*java, "kafka.Kafka", config])
+    return commands
+
+
+def _prepare(server: Server, topics: Sequence[str], warm_up: int, *, replicas: int = 1) -> None:
+    """Make the topics of a broker that has started, and let it compile itself."""
+    server.version = f"{VERSION} ({CLIENT} {CLIENT_VERSION})"
+    server.client_environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(python(CLIENT, CLIENT_VERSION)), os.environ.get("PYTHONPATH", "")])
+    )
+    run_client("benchmarks.peers.kafka:create_topics", server, replicas=replicas)
+    for topic in topics if warm_up else ():
+        work = {"topic": topic, "messages": warm_up, "window": 8}
+        run_client("benchmarks.peers.kafka:publish", server, **work)
 
 
 class _Producer(Protocol):
@@ -110,20 +143,23 @@ def _settings(port: int, **more: object) -> dict[str, object]:
 # Clients
 
 
-def create_topics(watch: Stopwatch, port: int) -> None:
-    """Create both topics, empty."""
+def create_topics(watch: Stopwatch, port: int, *, replicas: int) -> None:
+    """Create both topics, empty; a majority of replicas has what is acknowledged."""
     admin = importlib.import_module("confluent_kafka.admin")
+    common = {"min.insync.replicas": str(replicas // 2 + 1)}
     topics = [
-        admin.NewTopic(name, num_partitions=1, replication_factor=1, config=config)
-        for name, config in ((DURABLE, {"flush.messages": "1"}), (DEFAULT, {}))
+        admin.NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
+        for name, config in ((DURABLE, {**common, "flush.messages": "1"}), (DEFAULT, common))
     ]
     client = admin.AdminClient(_settings(port))
     for created in client.create_topics(topics).values():
         created.result(30)
 
 
-def publish(watch: Stopwatch, port: int, *, topic: str, messages: int, window: int) -> None:
-    """Publish in batches, at most a window of them unanswered; wait for the last answer."""
+def publish(
+    watch: Stopwatch, port: int, *, topic: str, messages: int, window: int, connections: int = 1
+) -> None:
+    """Publish in batches, at most a window of them unanswered on each connection; wait for all."""
     settings = _settings(
         port,
         **{
@@ -135,14 +171,15 @@ def publish(watch: Stopwatch, port: int, *, topic: str, messages: int, window: i
             "max.in.flight": window,
         },
     )
-    producer = _library().Producer(settings)
-    _warm_up(producer, topic)
+    producers = [_library().Producer(settings) for _ in range(connections)]
+    for producer in producers:
+        _warm_up(producer, topic)
     batch = [{"value": VALUE}] * BATCH
     with watch.running(messages):
-        for _ in range(messages // BATCH):
-            producer.produce_batch(topic, batch)
-        unanswered = producer.flush()
-    assert not unanswered
+        for number in range(messages // BATCH):
+            producers[number % connections].produce_batch(topic, batch)
+        unanswered = [producer.flush() for producer in producers]
+    assert not any(unanswered)
 
 
 def _warm_up(producer: _Producer, topic: str) -> None:
@@ -176,10 +213,16 @@ def consume(watch: Stopwatch, port: int, *, topic: str, messages: int, batch: in
     consumer.close()
 
 
-def latency(watch: Stopwatch, port: int, *, topic: str, rate: int, messages: int) -> None:
-    """Publish at a rate and read in a group; tell how long both took."""
+def latency(
+    watch: Stopwatch, port: int, *, topic: str, rate: int, messages: int, window: int = 1_000_000
+) -> None:
+    """Publish at a rate and read in a group; tell how long both took.
+
+    A broker takes one request at a time from a connection, so where an answer takes long, a small
+    window makes larger batches, and a large one a queue.
+    """
     library = _library()
-    producer = library.Producer(_settings(port, acks="all"))
+    producer = library.Producer(_settings(port, **{"acks": "all", "max.in.flight": window}))
     _warm_up(producer, topic)
     consumer = _at_the_end(library, port, topic)
     acked, delivered = np.zeros(messages), np.zeros(messages)

@@ -1,4 +1,4 @@
-"""NATS JetStream: one stream in files, by raw socket.
+"""NATS JetStream: one stream in files, on one server or replicated over three, by raw socket.
 
 `sync_interval: always` is what we promise. Published one by one, each message then gets an fsync of
 its own; an atomic batch of up to 1000 gets one, which makes it the fastest equally durable way in.
@@ -9,7 +9,8 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from benchmarks.client import Stopwatch
 from benchmarks.peers.cache import Absent, Programs, debian, go, program_version
 from benchmarks.peers.pacing import Conversation, tell
-from benchmarks.peers.server import Server, free_port, started
+from benchmarks.peers.server import Server, free_port, is_listening, started, started_together
 from benchmarks.peers.wire import VALUE, Marks, connect, drain, pump, received
 
 NAME = "jetstream"
@@ -37,6 +38,17 @@ jetstream {{
   max_file_store: 64GB
 }}
 """
+REPLICATED = """
+server_name: "{name}"
+cluster {{
+  name: "bench"
+  listen: "127.0.0.1:{route_port}"
+  routes: [{routes}]
+}}
+"""
+REPLICAS = 3
+FORMED_S_MAX = 60.0
+PAUSE_S = 0.2
 
 
 def programs() -> Programs:
@@ -62,12 +74,63 @@ def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
         yield server
 
 
-def create_stream(port: int) -> None:
+@contextmanager
+def running_replicated(folder: Path) -> Iterator[Server]:
+    """Run three servers with an empty stream on all of them, of which the server's leads."""
+    its, names = programs(), [f"n{number}" for number in range(1, REPLICAS + 1)]
+    ports, route_ports = [[free_port() for _ in names] for _ in range(2)]
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in route_ports)
+    commands: list[list[str | Path]] = []
+    for name, port, route_port in zip(names, ports, route_ports, strict=True):
+        (folder / name).mkdir(parents=True)
+        config = folder / f"{name}.conf"
+        one = CONFIG.format(port=port, folder=folder / name, sync="always")
+        config.write_text(one + REPLICATED.format(name=name, route_port=route_port, routes=routes))
+        commands.append([its.find("nats-server"), "-c", config])
+    with started_together(
+        commands, folder=folder, port=ports[0], environ=its.environ(),
+        is_ready=lambda: all(map(is_listening, ports)),
+    ) as server:  # fmt: skip
+        server.version = program_version(its, "nats-server", "--version")
+        create_replicated_stream(server.port)
+        yield server
+
+
+def create_stream(port: int, *, replicas: int = 1) -> None:
     """Begin the stream, or begin it anew."""
     with opened(port) as wire:
         ask(wire, f"STREAM.DELETE.{STREAM}", {}, is_sure=False)
         config = {"name": STREAM, "subjects": [SUBJECT], "storage": "file", "allow_atomic": True}
-        ask(wire, f"STREAM.CREATE.{STREAM}", config)
+        ask(wire, f"STREAM.CREATE.{STREAM}", {**config, "num_replicas": replicas})
+
+
+def create_replicated_stream(port: int) -> None:
+    """Begin the stream anew on all servers, and have the first lead it: clients ask it directly.
+
+    Servers that were just started do not know each other yet, so that is asked again for a while.
+    """
+    deadline = time.monotonic() + FORMED_S_MAX
+    wanted = "n1"
+    while True:
+        try:
+            create_stream(port, replicas=REPLICAS)
+            break
+        except (RuntimeError, ValueError, TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+    with opened(port) as wire:
+        while True:
+            group = ask(wire, f"STREAM.INFO.{STREAM}", {}, is_sure=False).get("cluster", {})
+            others = group.get("replicas", [])
+            if group.get("leader") == wanted and all(each.get("current") for each in others):
+                return
+            if time.monotonic() > deadline:
+                raise Absent(f"JetStream does not form a stream of {REPLICAS} replicas: {group}")
+            if group.get("leader", wanted) != wanted:
+                placement = {"placement": {"preferred": wanted}}
+                ask(wire, f"STREAM.LEADER.STEPDOWN.{STREAM}", placement, is_sure=False)
+            time.sleep(PAUSE_S)
 
 
 # The protocol
@@ -124,12 +187,25 @@ def atomic_batch(number: int) -> bytes:
 # Clients
 
 
-def publish_atomic(watch: Stopwatch, port: int, *, messages: int, window: int) -> None:
-    """Publish atomic batches, at most a window of them unanswered."""
+def publish_atomic(
+    watch: Stopwatch, port: int, *, messages: int, window: int, connections: int = 1
+) -> None:
+    """Publish atomic batches, at most a window of them unanswered on each connection."""
     batches = [atomic_batch(number) for number in range(messages // BATCH)]
-    answers = Marks(b'"seq":', bad=b'"error"')
-    with opened(port) as wire, watch.running(messages):
-        pump(wire, batches, answers=1, window=window, feed=answers.feed)
+
+    def send(wire: socket.socket, part: list[bytes]) -> None:
+        answers = Marks(b'"seq":', bad=b'"error"')
+        pump(wire, part, answers=1, window=window, feed=answers.feed)
+
+    inboxes = [INBOX, *(f"{INBOX}{number}" for number in range(1, connections))]
+    parts = [batches[number::connections] for number in range(connections)]
+    for inbox, part in zip(inboxes, parts, strict=True):
+        part[:] = [batch.replace(INBOX.encode(), inbox.encode()) for batch in part]
+    with ExitStack() as stack:
+        wires = [stack.enter_context(opened(port, inbox=inbox)) for inbox in inboxes]
+        threads = stack.enter_context(ThreadPoolExecutor(connections))
+        with watch.running(messages):
+            list(threads.map(send, wires, parts))
 
 
 def publish(watch: Stopwatch, port: int, *, messages: int, batch: int, window: int) -> None:

@@ -5,6 +5,7 @@ Used for the peers and for our own node alike, so that all are treated the same.
 
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -88,6 +89,22 @@ def started(
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def started_together(
+    commands: Sequence[Sequence[str | Path]],
+    *,
+    folder: Path,
+    port: int,
+    environ: Mapping[str, str] | None = None,
+    is_ready: Check,
+) -> Iterator[Server]:
+    """Run several processes as one server: they share a process group, and what they use counts."""
+    lines = [f"{shlex.join(map(str, command))} &" for command in commands]
+    shell = ["sh", "-c", "\n".join([*lines, "wait"])]
+    with started(shell, folder=folder, port=port, environ=environ, is_ready=is_ready) as server:
+        yield server
 
 
 def free_port() -> int:

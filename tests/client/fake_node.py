@@ -162,6 +162,9 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
         self.limits = admin_pb2.NodeInfo.Limits(
             message_bytes_max=10_000, batch_bytes_max=1_000_000, batch_messages_max=1_000
         )
+        self.name = "fake"
+        self.named: list[admin_pb2.NodeAddress] = []
+        """The nodes of its cluster, as it tells of them."""
         self.host = "127.0.0.1"
         self.port = 0
         self._server: grpc.aio.Server | None = None
@@ -199,7 +202,9 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             await self.moved.wait()
 
     async def GetNode(self, request, context):
-        return admin_pb2.NodeInfo(name="fake", now_ms=NOW_MS, limits=self.limits)
+        return admin_pb2.NodeInfo(
+            name=self.name, now_ms=NOW_MS, limits=self.limits, nodes=self.named
+        )
 
     async def PublishStream(self, request_iterator, context):  # type: ignore[override]
         async with asyncio.TaskGroup() as tasks:
@@ -264,6 +269,8 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             session.group.held -= session.held
             if session in self.sessions:
                 self.sessions.remove(session)
+            for other in self.sessions:
+                other.changed.set()
             self.moved.set()
 
     async def Replay(self, request_iterator, context):  # type: ignore[override]

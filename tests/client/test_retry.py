@@ -6,14 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.client.retry import Backoff, is_transient, was_refused
+from waterclock.client.errors import unreachable
+from waterclock.client.retry import (
+    Backoff,
+    is_for_another,
+    is_transient,
+    may_repeat,
+    was_never_sent,
+    was_refused,
+)
 from waterclock.model.errors import (
     BadInput,
     Busy,
+    Fenced,
     Forbidden,
     LimitExceeded,
     NodeFailed,
     NotAuthenticated,
+    NotLeader,
     Overloaded,
     PartitionFaulty,
     QuotaExceeded,
@@ -23,6 +33,7 @@ from waterclock.model.errors import (
     UnknownTopic,
     Unreachable,
 )
+from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 
 
 class Dice(Random):
@@ -103,5 +114,50 @@ def test_what_will_not_pass_is_not_tried_again(error):
 def test_only_a_refusal_proves_that_nothing_was_done():
     assert was_refused(Overloaded("calls", 1))
     assert was_refused(Stopping("x"))
+    assert was_refused(NotLeader("x"))
+    assert not was_refused(Fenced("x"))
     assert not was_refused(Unreachable("x"))
     assert not was_refused(TimedOut("x"))
+
+
+def test_what_never_left_is_known_by_its_words():
+    words = "failed to connect to all addresses; last error: UNKNOWN: Connection refused"
+    assert was_never_sent(unreachable("here", words))
+    assert was_never_sent(unreachable("here", "DNS resolution failed for here:9000"))
+    assert not was_never_sent(unreachable("here", "Socket closed"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_repeatable"),
+    [
+        (admin_pb2.GetTopicRequest(), True),
+        (broker_pb2.FetchRequest(), True),
+        (scheduler_pb2.CancelRequest(), True),
+        (scheduler_pb2.CancelWhereRequest(), False),
+        (admin_pb2.RedriveRequest(), False),
+        (admin_pb2.PurgeDeadLettersRequest(), False),
+        (broker_pb2.PublishRequest(), False),
+    ],
+)
+def test_what_may_have_happened_is_repeated_only_if_that_changes_nothing(request_, is_repeatable):
+    assert may_repeat(request_, Unreachable("lost")) is is_repeatable
+    assert may_repeat(request_, Fenced("went")) is is_repeatable
+    assert not may_repeat(request_, Busy("x"))
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        (Unreachable("x"), 1),
+        (Stopping("x"), 1),
+        (TimedOut("x"), 1),
+        (NotLeader("x"), 2),
+        (Fenced("x"), 2),
+        (Overloaded("calls", 1), None),
+        (StorageFull("x"), None),
+        (BadInput("x"), None),
+    ],
+)
+def test_another_node_is_asked_where_it_may_do_better(error, after):
+    asked = [failures for failures in range(1, 5) if is_for_another(error, failures)]
+    assert asked[:1] == ([] if after is None else [after])

@@ -63,6 +63,34 @@ def test_a_credential_that_is_given_wins_over_an_address_in_the_environment(
     assert target_of(None, credential).address == "node-1:9000"
 
 
+@pytest.mark.parametrize(
+    "given", ["node-1:7000,node-2", " node-1:7000 , node-2:9000", ["node-1:7000", "node-2"]]
+)
+def test_several_addresses_are_given_with_commas_or_as_a_list(given):
+    assert target_of(given).addresses == ("node-1:7000", "node-2:9000")
+
+
+def test_the_environment_may_name_several(credential, monkeypatch):
+    monkeypatch.setenv("WATERCLOCK_ADDRESS", "node-1,node-2,node-1:9000")
+    assert target_of() == Target("node-1:9000", None, ("node-2:9000",))
+
+    monkeypatch.setenv("WATERCLOCK_CREDENTIAL", credential.encode())
+    assert target_of().credential == credential
+    assert target_of().http_address == "https://node-1:8080", "one of them is the credential's"
+
+
+@pytest.mark.parametrize("wrong", ["node-1,,node-2", ",", "node-1:7000,", ["node-1", ""], [1]])
+def test_each_of_several_addresses_is_one(wrong):
+    with pytest.raises(BadInput, match="address"):
+        target_of(wrong)
+
+
+def test_a_credential_among_addresses_is_refused_and_not_shown(credential):
+    with pytest.raises(BadInput, match="credential") as refused:
+        target_of(["node-1", credential.encode()])
+    assert credential.token not in str(refused.value)
+
+
 def test_a_damaged_credential_in_the_environment_says_where_it_is(credential, monkeypatch):
     monkeypatch.setenv("WATERCLOCK_CREDENTIAL", credential.encode()[:-300])
 

@@ -1,9 +1,11 @@
-"""The sink that writes to a secured node."""
+"""The sink that writes to a secured node, and to one of several."""
 
 import time
 
 import pytest
 
+from tests.client.doors import doors_to
+from tests.client.fake_node import fake_node
 from tests.client.secured import secured_folder, secured_node
 from waterclock.dispatch.sinks.sink import AWAY, WRITTEN, Writing
 from waterclock.dispatch.sinks.waterclock import WaterclockSink
@@ -35,3 +37,14 @@ async def test_a_refusal_says_what_to_do_and_keeps_the_messages(tmp_path, caplog
 
     assert "secure add workers --replace --publish GLOB" in caplog.text
     assert node.credential.token not in caplog.text
+
+
+async def test_where_a_node_fails_another_is_written_to():
+    async with fake_node() as node, doors_to(node.port) as doors:
+        sink = await WaterclockSink.open([door.address for door in doors], topic="processed")
+        at = sink._client._connection.address
+        next(door for door in doors if door.address == at).shut()
+
+        assert await sink.write(writing(b"one")) == [WRITTEN]
+        assert node.topics["processed"].values == [b"one"]
+        await sink.close()

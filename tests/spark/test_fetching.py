@@ -132,3 +132,18 @@ def test_ends_and_problems_of_partitions_are_told():
     assert fake.asked[:2] == [
         f"/topics/orders/ends?{q}" for q in ("waitMs=7&beyond=0:5", "waitMs=0")
     ]
+
+
+def test_of_several_nodes_the_next_is_asked_where_one_fails():
+    busy = problem("503 Service Unavailable", error="NotLeader", detail="not I")
+    for _ in range(4):  # each begins with one of them, by chance
+        with faking(*[HANG_UP, busy] * 5) as bad, faking(*[frames(b"all", 30)] * 5) as good:
+            assert taken(f"{bad.address},{good.address}") == [b"all"]
+        assert len(good.asked) == 1
+        assert len(bad.asked) <= 1
+
+
+def test_tasks_spread_over_the_nodes():
+    nodes = {HttpNode("http://a:1,http://b:2,http://c:3").address for _ in range(100)}
+
+    assert nodes == {"a:1", "b:2", "c:3"}

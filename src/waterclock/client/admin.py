@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
-from waterclock.client.connection import Connection
+from waterclock.client.connection import Connection, DoneBefore
 from waterclock.client.due import When, past_ms, span_ms
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import AlreadyExists, BadInput, NotFound
 from waterclock.model.protobuf import from_proto
 from waterclock.model.views import (
     DeadLetter,
@@ -42,6 +43,7 @@ class Topics:
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
+        replication_factor: int | None = None,
         if_absent: bool = False,
     ) -> TopicInfo:
         """Create a topic; what is not given is as the node's configuration says.
@@ -58,10 +60,15 @@ class Topics:
                 is_compacted=is_compacted,
                 retries_max=retries_max,
                 ack_timeout=ack_timeout,
+                replication_factor=replication_factor,
             ),
             if_absent=if_absent,
         )
-        return _topic(await self._connection.call(self._connection.admin.CreateTopic, request))
+        create = self._connection.admin.CreateTopic
+        try:
+            return _topic(await self._connection.call(create, request, found=AlreadyExists))
+        except DoneBefore:
+            return await self.get(name)
 
     async def update(
         self,
@@ -107,7 +114,8 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Delete a topic and all its messages."""
         request = admin_pb2.DeleteTopicRequest(topic=name)
-        await self._connection.call(self._connection.admin.DeleteTopic, request)
+        with suppress(DoneBefore):
+            await self._connection.call(self._connection.admin.DeleteTopic, request, found=NotFound)
 
     async def find_offsets(self, name: str, since: When) -> dict[int, int]:
         """Return the first offset appended at or after a time, by partition."""
@@ -137,7 +145,8 @@ class Groups:
     async def delete(self, topic: str, group: str) -> None:
         """Forget a group and how far it has come."""
         request = admin_pb2.DeleteGroupRequest(topic=topic, group=group)
-        await self._connection.call(self._connection.admin.DeleteGroup, request)
+        with suppress(DoneBefore):
+            await self._connection.call(self._connection.admin.DeleteGroup, request, found=NotFound)
 
     async def seek(self, topic: str, group: str, to: StartAt | Mapping[int, int]) -> GroupInfo:
         """Set where a group goes on: an end, a time, or offsets by partition. Raises Busy while it
@@ -271,6 +280,7 @@ def _settings(
     is_compacted: bool | None,
     retries_max: int | None,
     ack_timeout: Span | None,
+    replication_factor: int | None = None,
 ) -> admin_pb2.TopicSettings:
     try:
         return admin_pb2.TopicSettings(
@@ -281,6 +291,7 @@ def _settings(
             is_compacted=is_compacted,
             retries_max=retries_max,
             ack_timeout_ms=None if ack_timeout is None else span_ms(ack_timeout),
+            replication_factor=replication_factor,
         )
     except (TypeError, ValueError) as error:
         raise BadInput(f"topic settings: {error}") from error

@@ -45,6 +45,7 @@ class TakenCut:
 @asynccontextmanager
 async def taking_backup(connection: Connection) -> AsyncIterator[TakenCut]:
     """Have a node cut itself now, and keep that until left."""
+    address = connection.address
     stream: _Stream = connection.backups.TakeBackup()
     try:
         begin = pb.TakeBackupRequest.Begin()
@@ -54,6 +55,6 @@ async def taking_backup(connection: Connection) -> AsyncIterator[TakenCut]:
             raise NodeFailed("the node ended the backup before it had begun")
         yield TakenCut(from_proto(answer.cut, Cut), stream)
     except grpc.aio.AioRpcError as rpc:
-        raise error_of(rpc, connection.address) from rpc
+        raise error_of(rpc, address) from rpc
     finally:
         stream.cancel()

@@ -6,9 +6,12 @@ thread, each time.
 
 The node speaks nothing older than TLS 1.3. gRPC lets a client set no version of its own without
 setting it for all others in the process.
+
+Where there are several nodes, each has a channel, and each call goes by that of the node which is
+current when it begins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import grpc
@@ -86,6 +89,50 @@ class AuthorizedMethod:
 
     def __call__(self, *given: object, metadata: Metadata | None = None, **named: object) -> object:
         return self._method(*given, metadata=(*self._metadata, *(metadata or ())), **named)
+
+
+class CurrentChannel:
+    """The channel of whichever node is current. Stubs are made from it."""
+
+    def __init__(self, current: Callable[[], grpc.aio.Channel]) -> None:
+        self._current = current
+
+    def __repr__(self) -> str:
+        return f"<CurrentChannel, now {self._current()!r}>"
+
+    def unary_unary(self, *given: object, **named: object) -> "CurrentMethod":
+        return CurrentMethod(self._current, "unary_unary", given, named)
+
+    def stream_stream(self, *given: object, **named: object) -> "CurrentMethod":
+        return CurrentMethod(self._current, "stream_stream", given, named)
+
+
+class CurrentMethod:
+    """A method of a stub, called at the node that is current."""
+
+    __slots__ = ("_channel", "_current", "_given", "_kind", "_method", "_named")
+
+    def __init__(
+        self,
+        current: Callable[[], grpc.aio.Channel],
+        kind: str,
+        given: tuple[object, ...],
+        named: dict[str, object],
+    ) -> None:
+        self._current = current
+        self._kind, self._given, self._named = kind, given, named
+        self._channel: grpc.aio.Channel | None = None
+        self._method: Any = None
+
+    def __repr__(self) -> str:
+        return f"<CurrentMethod {self._given[0]}>"
+
+    def __call__(self, *given: object, **named: object) -> object:
+        channel = self._current()
+        if channel is not self._channel:
+            self._method = getattr(channel, self._kind)(*self._given, **self._named)
+            self._channel = channel
+        return self._method(*given, **named)
 
 
 def _tls(credential: Credential) -> grpc.ChannelCredentials:

@@ -43,6 +43,7 @@ from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.calls import StreamCalls
 from waterclock.client.streams.streams import Streams
+from waterclock.client.target import Given
 from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
@@ -54,7 +55,7 @@ from waterclock.v1 import admin_pb2, broker_pb2
 
 
 def connect(
-    address: str | None = None,
+    address: Given | None = None,
     settings: ClientSettings | None = None,
     *,
     credential: Credential | str | None = None,
@@ -62,6 +63,9 @@ def connect(
     keys: Keys | str | Path | None = None,
 ) -> "Client":
     """Return a client for the node at `host:port`; use it with `async with`.
+
+    Of a cluster, several nodes may be named: "host1:9000,host2:9000", or a list. One of them is
+    asked, which names the others; if it fails, the client goes on at another.
 
     A secured node wants a `credential`, as `waterclock secure add` prints it, or `@file`; it may be
     given in place of the address, or in WATERCLOCK_CREDENTIAL, and says where the node is. Without
@@ -77,7 +81,7 @@ class Client(SchedulerCalls):
 
     def __init__(
         self,
-        address: str | None = None,
+        address: Given | None = None,
         settings: ClientSettings | None = None,
         *,
         credential: Credential | str | None = None,
@@ -87,6 +91,7 @@ class Client(SchedulerCalls):
         self._connection = Connection(
             address, settings or ClientSettings(), credential=credential, keys=keys
         )
+        self._following: asyncio.Task[None] | None = None
         # A running one is held by its task; one that is over need not be left.
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.topics = Topics(self._connection)
@@ -104,12 +109,15 @@ class Client(SchedulerCalls):
         return f"<Client of {self._connection.address}{state}>"
 
     async def __aenter__(self) -> "Client":
-        node = from_proto(await self._connection.open(), NodeInfo)
-        self.streams.open(node.http_address)
+        connection = self._connection
+        node = from_proto(await connection.open(), NodeInfo)
+        self.streams.meet(node)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        kind = Producer if self._connection.tracer is None else TracedProducer
-        self._producer = kind(self._connection, node, self._tasks)
+        kind = Producer if connection.tracer is None else TracedProducer
+        self._producer = kind(connection, node, self._tasks)
+        if node.nodes or not connection.nodes.is_alone:
+            self._following = self._tasks.create_task(connection.follow(self.streams.meet))
         return self
 
     async def __aexit__(
@@ -125,6 +133,8 @@ class Client(SchedulerCalls):
                         await subscription.leave()
                     await self._producer.close()
         finally:
+            if self._following is not None:
+                self._following.cancel()
             self._producer.abandon()
             for subscription in self._subscriptions:
                 subscription.abandon()

@@ -1,4 +1,4 @@
-"""The cluster as the node that is asked sees it: who is there, who owns how much, what happened."""
+"""The cluster as the node that is asked sees it: who is there, owns and leads what."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 from waterclock.client.streams.calls import StreamCalls
 from waterclock.client.streams.http_pool import HttpRequest
-from waterclock.model.views import EventView, MemberView, RingView
+from waterclock.model.cluster_views import EventView, MemberView, ReplicationView, RingView
 
 
 class Cluster:
@@ -26,6 +26,15 @@ class Cluster:
         found = await self._ask("/cluster/ring")
         with self._calls.reading():
             return msgspec.convert(found, RingView)
+
+    async def replication(self) -> list[ReplicationView]:
+        """Return who leads which partition, and how far its replicas are, by topic and partition.
+
+        Where topics are not replicated there is nothing to return.
+        """
+        found = await self._ask("/cluster/replication")
+        with self._calls.reading():
+            return msgspec.convert(found["partitions"], list[ReplicationView])
 
     async def events(self) -> list[EventView]:
         """Return what has happened to members, the oldest that the node remembers first."""

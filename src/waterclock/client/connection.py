@@ -1,8 +1,10 @@
-"""One connection to a node: the channel, the calls on it, and what the node shows of itself.
+"""The connection to a node: the channel, the calls on it, and what the node shows of itself.
 
-Requests that change something are made once: a second attempt might find the first one's work and
-report that. So `call` waits for the connection to stand before it sends, and repeats only what the
-node refused to begin. Publishing has its own retries, made safe by message ids.
+Where there are several nodes, it is that to the current one (`nodes.py`): whoever finds that a node
+fails says so, and all go on at another, each with what it had under way. Requests that may have
+happened are repeated only if that changes nothing (`retry.py`); publishing has its own retries,
+made safe by message ids. Without another node, `call` waits for the connection to stand before it
+sends.
 
 Times go by the node's clock. A message for "in five seconds" should not be early or late by as much
 as two computers disagree, so the difference is taken at the start, and left out where it cannot be
@@ -11,18 +13,28 @@ known from the time the question took.
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import grpc
 
-from waterclock.client.channel import channel_of
+from waterclock.client.channel import CurrentChannel, channel_of
 from waterclock.client.encryption import Keys
-from waterclock.client.errors import error_of, needs_tls, unreachable
-from waterclock.client.retry import Backoff, is_transient, was_refused
+from waterclock.client.errors import UnusableAddress, error_of, needs_tls, unreachable
+from waterclock.client.nodes import Nodes
+from waterclock.client.retry import (
+    Backoff,
+    is_for_another,
+    is_transient,
+    may_repeat,
+    was_never_sent,
+    was_refused,
+)
 from waterclock.client.settings import ClientSettings
-from waterclock.client.target import target_of
+from waterclock.client.target import Given, Target, host_of, is_own_host, target_of
 from waterclock.client.tls_probe import speaks_tls
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
@@ -38,6 +50,8 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.ids import Millis
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import NodeInfo
 from waterclock.model.waiting import Waiting
 from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.tracing import Tracer, tracer_of
@@ -67,21 +81,36 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A node that vanished silently is noticed, also by a subscription that only waits.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+_KEEPALIVE = {
+    # A node that vanished silently is noticed, also by a subscription that only waits.
+    True: [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000)],
+    # Where another could be asked, so is one that hangs, before a call is out of time.
+    False: [
+        ("grpc.keepalive_time_ms", 2_000),
+        ("grpc.keepalive_timeout_ms", 3_000),
+        # Of pings by which gRPC measures the way: while one is out no other is sent.
+        ("grpc.http2.ping_timeout_ms", 3_000),
+    ],
+}
+"""By whether there is no other node."""
+LEARN_S = 60.0
+"""How often a node of a cluster is asked which others there are."""
 
 _SAID_IN_FULL = (Unreachable, BadInput, NotAuthenticated)
 
 
+class DoneBefore(Exception):
+    """A request found the work of its own first attempt, whose answer was lost."""
+
+
 class Connection:
-    """A channel to a node. Open it before use, close it after."""
+    """Channels to nodes. Open it before use, close it after."""
 
     def __init__(
         self,
-        address: str | None,
+        address: Given | None,
         settings: ClientSettings,
         *,
         credential: Credential | str | None = None,
@@ -90,24 +119,36 @@ class Connection:
         rng: Random | None = None,
     ) -> None:
         self.target = target_of(address, credential)
-        self.address = self.target.address
         self.settings = settings
         self.keys = keys if isinstance(keys, Keys | None) else Keys.from_file(keys)
         """By which values are encrypted; None: they are not."""
         self.clock = clock or SystemClock()
         self.rng = rng or Random()
+        self.nodes = Nodes(self.target.addresses, self.rng)
         self.tracer: Tracer | None = None
         """What makes spans, if the program used OpenTelemetry when this was opened."""
         self._ahead_ms = 0
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._is_open = False
+        self._home = ""
+        """The node that answered last."""
+        self._trouble = ""
+        """Why it was left."""
+        self._left_home = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Connection to {self.address}>"
 
+    @property
+    def address(self) -> str:
+        """The node that is asked at the moment."""
+        return self.nodes.current
+
     async def open(self) -> admin_pb2.NodeInfo:
-        """Find the node and return what it says of itself; raise Unreachable if there is none."""
+        """Find a node and return what it says of itself; raise Unreachable if there is none."""
         self.tracer = tracer_of("waterclock.client")
-        channel = self._channel = channel_of(self.target, _OPTIONS)
+        self._is_open = True
+        channel = cast(grpc.aio.Channel, CurrentChannel(self._channel))
         self._broker = broker_pb2_grpc.BrokerStub(channel)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
@@ -147,7 +188,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Calls can be made."""
-        return self._channel is not None
+        return self._is_open
 
     def check_open(self) -> None:
         """Raise Closed unless calls can be made."""
@@ -156,8 +197,9 @@ class Connection:
 
     async def close(self) -> None:
         """Hang up. Calls in flight fail."""
-        if self._channel is not None:
-            channel, self._channel = self._channel, None
+        self._is_open = False
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
             await channel.close()
 
     def now_ms(self) -> Millis:
@@ -166,7 +208,7 @@ class Connection:
 
     def wait(self) -> "NodeWait":
         """Return what logs the waits of one user of the connection for the node."""
-        return NodeWait(self.address, self.clock)
+        return NodeWait(self.nodes, self.clock)
 
     def backoff(self) -> Backoff:
         """Return the waits between attempts at one thing."""
@@ -177,68 +219,159 @@ class Connection:
             rng=self.rng,
         )
 
+    def failed(self, address: str, error: WaterclockError, failures: int = 1) -> bool:
+        """Note that a node failed at something, for the n-th time in a row; return whether another
+        is asked from now on, as it is if that may help and there is one."""
+        if not is_for_another(error, failures):
+            return False
+        if isinstance(error, UnusableAddress):
+            is_left = self.nodes.drop(address)
+        else:
+            is_left = self.nodes.leave(address) is not None
+        if is_left:
+            if address == self._home:
+                reason = error.reason if isinstance(error, Unreachable) else ""
+                self._trouble = reason or str(error)
+            self._left_home.set()
+        return is_left
+
     async def call(
-        self, method: Method[Request, Response], request: Request, *, wait_ms: int = 0
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        wait_ms: int = 0,
+        found: type[WaterclockError] | None = None,
     ) -> Response:
-        """Make a request, which the node may let wait; return its answer, or raise our error."""
+        """Make a request, which the node may let wait; return its answer, or raise our error.
+
+        `found` is what a repeat hears if the first attempt did it, though its answer was lost; then
+        DoneBefore is raised.
+        """
         backoff = self.backoff()
         ends_ms = self.clock.monotonic_ms() + self.settings.call_timeout_ms + wait_ms
         context = None if self.tracer is None else self.tracer.metadata()
+        may_be_done = False
         while True:
             left_ms = ends_ms - self.clock.monotonic_ms()
-            timeout_s = max(left_ms, 1) / 1_000
+            address, is_alone = self.address, self.nodes.is_alone
             try:
                 return await method(
-                    request, timeout=timeout_s, metadata=context, wait_for_ready=True
+                    request,
+                    timeout=max(left_ms, 1) / 1_000,
+                    metadata=context,
+                    wait_for_ready=is_alone,
                 )
             except grpc.aio.AioRpcError as rpc:
-                error = error_of(rpc, self.address)
+                error = error_of(rpc, address)
                 pause_ms = backoff.next_ms(error)
+                if found is not None and may_be_done and isinstance(error, found):
+                    raise DoneBefore from rpc
                 if isinstance(error, TimedOut) and not self.is_ready:
-                    raise unreachable(self.address, "connection refused or lost") from rpc
-                if not was_refused(error) or pause_ms >= left_ms:
+                    self.failed(address, error)
+                    raise unreachable(self._addresses, "connection refused or lost") from rpc
+                is_left = self.failed(address, error, backoff.failures)
+                is_new = was_refused(error) or (was_never_sent(error) and (is_left or not is_alone))
+                if not (is_new or may_repeat(request, error)) or pause_ms >= left_ms:
                     raise error from rpc
+                may_be_done |= not is_new
             await asyncio.sleep(pause_ms / 1_000)
 
+    @property
+    def _addresses(self) -> str:
+        return ", ".join(self.nodes.all)
+
+    def _channel(self) -> grpc.aio.Channel:
+        """Return the channel to the node that is current, which is made when it is first asked."""
+        channel = self._channels.get(self.address)
+        if channel is None:
+            target = Target(self.address, self.target.credential)
+            channel = channel_of(target, [*_OPTIONS, *_KEEPALIVE[self.nodes.is_alone]])
+            self._channels[self.address] = channel
+        return channel
+
     async def _meet(self) -> admin_pb2.NodeInfo:
-        """Ask for the node until it answers or the time to connect is over."""
+        """Ask for a node until one answers or the time to connect is over."""
         ends_ms = self.clock.monotonic_ms() + self.settings.connect_timeout_ms
         backoff = self.backoff()
         while True:
             left_ms = max(ends_ms - self.clock.monotonic_ms(), 1)
-            asked_ms, asked_at = self.clock.now_ms(), self.clock.monotonic_ms()
+            address, is_alone = self.address, self.nodes.is_alone
             try:
-                node = await self.admin.GetNode(admin_pb2.GetNodeRequest(), timeout=left_ms / 1_000)
+                # One that hangs leaves time for the others.
+                node = await self._ask(left_ms / len(self.nodes))
+                await self._watch_closely(address, was_alone=is_alone)
+                return node
             except grpc.aio.AioRpcError as rpc:
-                error = error_of(rpc, self.address)
+                error = error_of(rpc, address)
                 wait_ms = backoff.next_ms(error)
                 if isinstance(error, TimedOut):
-                    error = unreachable(self.address, "no answer")
-                elif await self._lacks_tls(error):
-                    error = needs_tls(self.address)
-                if not is_transient(error) or wait_ms >= left_ms:
+                    error = unreachable(address, "no answer")
+                elif await self._lacks_tls(address, error):
+                    error = needs_tls(address)
+                is_left = self.failed(address, error, backoff.failures)
+                may_pass = is_transient(error) or (is_left and not is_alone)
+                if not may_pass or wait_ms >= left_ms:
+                    if isinstance(error, Unreachable) and not is_alone:
+                        error = unreachable(self._addresses, error.reason)
                     # Whoever has no node needs one sentence, not two tracebacks.
                     raise error from (None if isinstance(error, _SAID_IN_FULL) else rpc)
-            else:
-                took_ms = self.clock.monotonic_ms() - asked_at
-                self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)
-                return node
             await asyncio.sleep(wait_ms / 1_000)
 
-    async def _lacks_tls(self, error: WaterclockError) -> bool:
+    async def _ask(self, timeout_ms: float) -> admin_pb2.NodeInfo:
+        """Ask the current node what it says of itself, and take over what is of use."""
+        asked_ms, asked_at = self.clock.now_ms(), self.clock.monotonic_ms()
+        address = self.address
+        node = await self.admin.GetNode(admin_pb2.GetNodeRequest(), timeout=timeout_ms / 1_000)
+        took_ms = self.clock.monotonic_ms() - asked_at
+        self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)
+        self.nodes.learn(others_of(node, address))
+        if self._home not in ("", address):
+            _log.warning("going on at %s: %s failed (%s)", address, self._home, self._trouble)
+        self._home = address
+        return node
+
+    async def _watch_closely(self, address: str, *, was_alone: bool) -> None:
+        """Notice sooner that a node hangs, now that there are others."""
+        if was_alone and not self.nodes.is_alone:
+            await self._channels.pop(address).close()
+
+    async def follow(self, on_met: Callable[[NodeInfo], None]) -> None:
+        """Ask each node that becomes the current one what it says of itself, and the same one again
+        now and then, for as long as this runs: nodes come and go."""
+        backoff = self.backoff()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEARN_S):
+                    await self._left_home.wait()
+            self._left_home.clear()
+            address = self.address
+            try:
+                node = await self._ask(self.settings.connect_timeout_ms)
+            except grpc.aio.AioRpcError as rpc:
+                error = error_of(rpc, address)
+                self.failed(address, error)
+                if is_transient(error):
+                    self._left_home.set()
+                await asyncio.sleep(backoff.next_ms(error) / 1_000)
+            else:
+                backoff.reset()
+                on_met(from_proto(node, NodeInfo))
+
+    async def _lacks_tls(self, address: str, error: WaterclockError) -> bool:
         """Return whether the node hung up on us because it speaks TLS only.
 
         gRPC says so of the last address of a name that it tried, which may not be the node's.
         """
         if self.target.credential is not None or not isinstance(error, Unreachable):
             return False
-        host, _, port = self.address.rpartition(":")
+        host, _, port = address.rpartition(":")
         return await speaks_tls(host.strip("[]"), int(port))
 
     @property
     def is_ready(self) -> bool:
         """The node can be reached, as far as is known."""
-        channel = self._channel
+        channel = self._channels.get(self.address)
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
 
 
@@ -249,11 +382,12 @@ class NodeWait:
     delivers while it refuses to store, and is there all the time.
     """
 
-    def __init__(self, address: str, clock: Clock) -> None:
-        node = f"the node at {address}"
+    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+        self._nodes = nodes
         self._clock = clock
-        self._absence = Waiting(node)
-        self._refusal = Waiting(f"{node}, which refuses", ends=f"{node} accepts again")
+        self._failures = 0
+        self._absence = Waiting("a node")
+        self._refusal = Waiting("a node")
 
     def __repr__(self) -> str:
         return f"<NodeWait {self._absence!r}, {self._refusal!r}>"
@@ -262,11 +396,28 @@ class NodeWait:
         """Note that an attempt failed and is made again; says so, but not each time."""
         is_refusal = isinstance(error, StorageFull | StorageFailed | Overloaded | StoreUnavailable)
         reason = error.reason if isinstance(error, Unreachable) else ""
-        waiting = self._refusal if is_refusal else self._absence
-        self._say(waiting.away(reason or str(error), self._now_s()))
+        self._failures += not is_refusal
+        if not is_refusal and self._failures < len(self._nodes):
+            return  # another is asked, which is not to wait
+        if not self._waiting(is_refusal).is_waiting:
+            self._name(is_refusal)
+        self._say(self._waiting(is_refusal).away(reason or str(error), self._now_s()))
+
+    def _waiting(self, is_refusal: bool) -> Waiting:
+        return self._refusal if is_refusal else self._absence
+
+    def _name(self, is_refusal: bool) -> None:
+        """Say which nodes it is that are waited for, as they are known by now."""
+        node = f"the node at {self._nodes.current}"
+        if is_refusal:
+            self._refusal = Waiting(f"{node}, which refuses", ends=f"{node} accepts again")
+        else:
+            others = f"a node, of {', '.join(self._nodes.all)}"
+            self._absence = Waiting(node if self._nodes.is_alone else others)
 
     def here(self) -> None:
         """Note that the node did what was wanted of it."""
+        self._failures = 0
         for waiting in (self._absence, self._refusal):
             if waiting.is_waiting:
                 self._say(waiting.here(self._now_s()))
@@ -278,6 +429,17 @@ class NodeWait:
         # A warning, which Python shows on stderr though nobody has set up its logging.
         if said is not None:
             _log.warning("%s", said)
+
+
+def others_of(node: admin_pb2.NodeInfo | NodeInfo, address: str) -> list[str]:
+    """Return the other nodes of a cluster that one names, found at an address, as we reach them."""
+    # From another machine, what is at home there is somewhere else.
+    is_near = is_own_host(host_of(address))
+    return [
+        each.address
+        for each in node.nodes
+        if each.name != node.name and (is_near or not is_own_host(host_of(each.address)))
+    ]
 
 
 def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:

@@ -34,6 +34,15 @@ from waterclock.model.errors import (
 )
 from waterclock.v1 import broker_pb2
 
+
+class NotConnected(Unreachable):
+    """No connection could be made, so nothing was sent."""
+
+
+class UnusableAddress(BadInput):
+    """What answers at the address is no node for us, and never will be: nothing was sent."""
+
+
 _PREFIX = "waterclock-"
 
 _NAMED: dict[str, type[WaterclockError]] = {
@@ -55,7 +64,7 @@ _NO_ALPN = "missing selected alpn"
 not of the credential's CA or not for the name, or HTTP is spoken and not gRPC."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "retry_after_ms", "start"}
-_TEXTS = {"field", "name", "principal", "problem", "resource", "right", "what"}
+_TEXTS = {"field", "leader", "name", "principal", "problem", "resource", "right", "what"}
 """Facts that errors carry. What the node did not tell is None."""
 _TOO_LARGE = "larger than max"
 _STATUSES: dict[int, type[WaterclockError]] = {
@@ -77,6 +86,8 @@ _STATUSES: dict[int, type[WaterclockError]] = {
 }
 """Over HTTP, what has no name of ours."""
 _DETAIL_CHARS = 200
+_NEVER_SENT = ("failed to connect", "resolution failed")
+"""How gRPC words that there is no connection, so that a call was not even begun."""
 
 
 def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
@@ -121,8 +132,9 @@ def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
 def unreachable(address: str, details: str) -> Unreachable:
     """Return the error of a node that does not answer; it says what to do."""
     # gRPC puts the system's own words last, behind two lines of its own.
+    was_sent = not any(words in details.lower() for words in _NEVER_SENT)
     details = details.rsplit(": ", 1)[-1] if "failed to connect" in details else details
-    error = Unreachable(
+    error = (Unreachable if was_sent else NotConnected)(
         f"no Waterclock node answers at {address} ({details}). Start one with `waterclock up`, or "
         f"name another address: connect('host:port') or WATERCLOCK_ADDRESS"
     )
@@ -131,15 +143,15 @@ def unreachable(address: str, details: str) -> Unreachable:
     return error
 
 
-def not_grpc(address: str, details: str) -> BadInput:
+def not_grpc(address: str, details: str) -> UnusableAddress:
     """Return the error of an address at which something else answers; it says what to type."""
     host = address.rpartition(":")[0]
     if _SPEAKS_HTTP1 in details.lower():
-        return BadInput(
+        return UnusableAddress(
             f"{address} speaks HTTP, and clients need gRPC: a node listens for it at another port, "
             f"9000 by default. Type {host}:9000 (`waterclock up` prints both ports)"
         )
-    return BadInput(
+    return UnusableAddress(
         f"{address} does not speak gRPC: something else than a Waterclock node listens there. "
         f"Type the node's port for gRPC, 9000 by default, as in {host}:9000"
     )
@@ -150,22 +162,22 @@ def needs_tls(address: str) -> NotAuthenticated:
     return NotAuthenticated(f"the node at {address} is secured, it speaks TLS: {GIVE_CREDENTIAL}")
 
 
-def tls_failure(address: str, details: str) -> BadInput | None:
+def tls_failure(address: str, details: str) -> UnusableAddress | None:
     """Return the error of TLS that came to nothing, by how gRPC or Python words it."""
     words = details.lower().replace("_", " ")
     host = address.rpartition(":")[0].rpartition("//")[2].strip("[]")
     if _NO_TLS in words:
-        return BadInput(
+        return UnusableAddress(
             f"{address} does not speak TLS, and a credential is only sent by TLS: connect without "
             "one (WATERCLOCK_CREDENTIAL counts), or secure the node with `waterclock secure init`"
         )
     if any(name in words for name in _OTHER_NAME):
-        return BadInput(
+        return UnusableAddress(
             f"the certificate of the node at {address} is not for {host}: connect by a name that "
             f"it has, or add this one with `waterclock secure rotate --host {host}`"
         )
     if _OTHER_CA in words:
-        return BadInput(
+        return UnusableAddress(
             f"the node at {address} is not the one that the credential is for: its certificate is "
             "of another CA. Use a credential that `waterclock secure add` printed there"
         )

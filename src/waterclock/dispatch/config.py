@@ -376,7 +376,7 @@ class WorkerConfig(Section):
     """redis: how long to wait for them; then the messages are handed out again."""
 
     servers: Annotated[tuple[str, ...], Addresses()] = ("127.0.0.1:9000",)
-    """waterclock: gRPC addresses of nodes."""
+    """waterclock: gRPC addresses of nodes of one cluster; one is asked, and another if it fails."""
 
     topic: Annotated[str, Blank(Text(255))] = ""
     """waterclock: the topic to publish to."""

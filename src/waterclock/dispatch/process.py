@@ -159,7 +159,7 @@ async def _sink(config: WorkerConfig, redis: RedisClient) -> Sink:
         from waterclock.dispatch.sinks.waterclock import WaterclockSink
 
         return await WaterclockSink.open(
-            config.servers[0], topic=config.topic, credential=config.credential or None,
+            config.servers, topic=config.topic, credential=config.credential or None,
             window_ms=config.window_ms, bucket_ms=config.bucket_ms,
         )  # fmt: skip
     return RedisSink(

@@ -71,7 +71,7 @@ class ReadOptions:
     """A read, as asked for."""
 
     servers: tuple[str, ...]
-    """Addresses of nodes for gRPC; the first that answers tells the rest."""
+    """Addresses of nodes for gRPC; the one that answers names the others of its cluster."""
 
     topic: str
 
@@ -251,7 +251,7 @@ class OptionReader:
         text, given = self.text("servers"), self._given_credential()
         if text is None and given is None:
             text = os.environ.get(ADDRESS_VARIABLE)
-        text = text or target_of(None, given).address
+        text = text or ",".join(target_of(None, given).addresses)
         return tuple(_server(each.strip()) for each in text.split(","))
 
     def credential(self) -> Credential | None:

@@ -64,8 +64,11 @@ class KafkaBroker:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
     def publish(self, topic: str, count: int, *, keys: int = 50, start: int = 0) -> None:
-        settings = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
-        producer = Producer({**self.settings, **settings})
+        # Idempotent, for it keeps the order: for a while after a topic was made its leader refuses
+        # what comes, and other batches would overtake what is sent again.
+        settings = {"enable.idempotence": True, "linger.ms": 5}
+        more = {"queue.buffering.max.messages": 1_000_000}
+        producer = Producer({**self.settings, **settings, **more})
         for number in range(start, start + count):
             producer.produce(topic, b"%d" % number, b"k%d" % (number % keys))
         assert producer.flush(30) == 0
@@ -122,7 +125,16 @@ def running(folder: Path) -> Iterator[KafkaBroker]:
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "kafka.properties"
-    config.write_text(CONFIG.format(port=port, controller_port=free_port(), folder=folder) + MORE)
+    controller = free_port()
+    properties = CONFIG.format(
+        node=1,
+        port=port,
+        controller_port=controller,
+        voters=f"1@127.0.0.1:{controller}",
+        folder=folder,
+        replicas=1,
+    )
+    config.write_text(properties + MORE)
     java = ["java", *JVM.split(), "-cp", f"{archives()}/*"]
     cluster = ["-t", str(uuid.uuid4()), "-c", str(config)]
     subprocess.run(

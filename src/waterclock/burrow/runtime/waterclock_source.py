@@ -21,6 +21,7 @@ from waterclock.burrow.runtime.source import NOT_OURS, Owner
 from waterclock.client.client import Client, connect
 from waterclock.client.consumer.delivery import ACK, GIVE_BACK, REJECT, Delivery, Kind, Lease
 from waterclock.client.consumer.subscription import Subscription
+from waterclock.client.target import Given
 from waterclock.model.errors import BadConfig, Busy
 from waterclock.security.credential import Credential
 
@@ -97,7 +98,9 @@ class _Partition:
 
 
 class WaterclockSource:
-    """Reads a topic in a group. Give it a client, or an address and a credential to connect by."""
+    """Reads a topic in a group. Give it a client, or an address, or several, and a credential to
+    connect by. It goes on at another node of a cluster as the client does: what the pool works on
+    then comes again."""
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class WaterclockSource:
         *,
         group: str,
         client: Client | None = None,
-        address: str | None = None,
+        address: Given | None = None,
         credential: Credential | str | None = None,
         prefetch: int = PREFETCH,
     ) -> None:

@@ -32,6 +32,7 @@ class BlockingTopics(Blocking[Topics]):
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
+        replication_factor: int | None = None,
         if_absent: bool = False,
     ) -> TopicInfo:
         """Create a topic; what is not given is as the node's configuration says.
@@ -48,6 +49,7 @@ class BlockingTopics(Blocking[Topics]):
                 is_compacted=is_compacted,
                 retries_max=retries_max,
                 ack_timeout=ack_timeout,
+                replication_factor=replication_factor,
                 if_absent=if_absent,
             )
         )

@@ -29,13 +29,14 @@ from waterclock.client.loop_thread import LoopOwner, LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.results import Receipt
 from waterclock.client.settings import ClientSettings
+from waterclock.client.target import Given
 from waterclock.model.message import Message
 from waterclock.model.views import NodeInfo, Recurrence
 from waterclock.security.credential import Credential
 
 
 def connect_blocking(
-    address: str | None = None,
+    address: Given | None = None,
     settings: ClientSettings | None = None,
     *,
     credential: Credential | str | None = None,
@@ -43,6 +44,9 @@ def connect_blocking(
     keys: Keys | str | Path | None = None,
 ) -> "BlockingClient":
     """Return a client for the node at `host:port`; use it with `with`.
+
+    Of a cluster, several nodes may be named: "host1:9000,host2:9000", or a list. One of them is
+    asked, which names the others; if it fails, the client goes on at another.
 
     A secured node wants a `credential`, as `waterclock secure add` prints it, or `@file`; it may be
     given in place of the address, or in WATERCLOCK_CREDENTIAL, and says where the node is. Without
@@ -62,7 +66,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
 
     def __init__(
         self,
-        address: str | None = None,
+        address: Given | None = None,
         settings: ClientSettings | None = None,
         *,
         credential: Credential | str | None = None,

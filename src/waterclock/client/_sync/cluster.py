@@ -2,7 +2,7 @@
 
 from waterclock.client.cluster import Cluster
 from waterclock.client.loop_thread import Blocking
-from waterclock.model.views import EventView, MemberView, RingView
+from waterclock.model.cluster_views import EventView, MemberView, ReplicationView, RingView
 
 
 class BlockingCluster(Blocking[Cluster]):
@@ -15,6 +15,13 @@ class BlockingCluster(Blocking[Cluster]):
     def ring(self) -> RingView:
         """Return who owns how much of the streams."""
         return self._loop.run(self._twin.ring())
+
+    def replication(self) -> list[ReplicationView]:
+        """Return who leads which partition, and how far its replicas are, by topic and partition.
+
+        Where topics are not replicated there is nothing to return.
+        """
+        return self._loop.run(self._twin.replication())
 
     def events(self) -> list[EventView]:
         """Return what has happened to members, the oldest that the node remembers first."""

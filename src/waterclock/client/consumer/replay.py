@@ -8,6 +8,9 @@ loop has gone past is reported as done, batch by batch, and once more when a str
 may take as long as it likes. What is at hand is not, so it comes again after a crash. A compacted
 one begins with the newest snapshot of the topic, if there is one: the last message of each key. One
 that exists goes on as it was begun, whatever bounds are given; delete it to begin anew.
+
+A replay without a name ends with its stream, unless there is another node: there it goes on behind
+what it has had, to what the log has by then if no end was given.
 """
 
 import asyncio
@@ -34,7 +37,7 @@ class Replay:
         self._connection = connection
         self._begin = begin
         self._done: dict[int, int] = {}
-        """How far the loop has come in each partition; reported again on a new stream."""
+        """How far the loop has come in each partition; told again on a new stream."""
 
     def __repr__(self) -> str:
         name = f" {self._begin.name}" if self._begin.name else ""
@@ -48,13 +51,16 @@ class Replay:
     async def batches(self) -> AsyncIterator[MessageRows]:
         """Yield the messages as batches; asking for the next says that the last is done.
 
-        A replay with a name survives a broken connection.
+        A replay with a name survives a broken connection; any does where there are several nodes.
         """
         loop, connection = asyncio.get_running_loop(), self._connection
         backoff, wait = connection.backoff(), connection.wait()
         retry_s = connection.settings.delivery_timeout_ms / 1_000
-        begin, heard_at = self._begin, loop.time()
+        begin, heard_at, began_ms = self._begin, loop.time(), connection.now_ms()
+        if not begin.name:
+            self._done.clear()
         while True:
+            address = connection.address
             try:
                 async for batch in self._read(begin):
                     wait.here()
@@ -68,11 +74,16 @@ class Replay:
                 # It was begun by another program, with other bounds: go on with it.
                 begin = Begin(name=begin.name, topic=begin.topic, format=begin.format)
             except WaterclockError as error:
-                may_retry = loop.time() < heard_at + retry_s
-                if not (begin.name and is_transient(error) and may_retry):
+                pause_ms = backoff.next_ms(error)
+                is_left = connection.failed(address, error, backoff.failures)
+                goes_on = begin.name or not connection.nodes.is_alone
+                is_over = loop.time() >= heard_at + retry_s
+                if is_over or not goes_on or not (is_left or is_transient(error)):
                     raise
+                if begin.HasField("times") and not (begin.name or begin.times.end_ms):
+                    begin = _until(begin, began_ms)  # as it was meant at first
                 wait.away(error)
-                await asyncio.sleep(backoff.next_ms(error) / 1_000)
+                await asyncio.sleep(pause_ms / 1_000)
 
     async def _read(self, begin: Begin) -> AsyncIterator[MessageRows]:
         """Yield what one stream brings; raise why it ended, unless there is no more."""
@@ -88,11 +99,11 @@ class Replay:
                     await stream.read()
                     return
                 yield self._rows(response.batch)
+                position = Position(
+                    partition=response.batch.partition, offset=response.batch.next_offset
+                )
+                self._done[position.partition] = position.offset
                 if begin.name:
-                    position = Position(
-                        partition=response.batch.partition, offset=response.batch.next_offset
-                    )
-                    self._done[position.partition] = position.offset
                     await stream.write(broker_pb2.ReplayRequest(done=[position]))
             raise Unreachable(f"{address} ended the replay early")
         except grpc.aio.AioRpcError as rpc:
@@ -112,3 +123,11 @@ class Replay:
             append_times=response.append_ms,
             crypto_keys=self._connection.keys,
         )
+
+
+def _until(begin: Begin, end_ms: int) -> Begin:
+    """Return the same replay, with an end."""
+    ended = Begin()
+    ended.CopyFrom(begin)
+    ended.times.end_ms = end_ms
+    return ended

@@ -7,7 +7,8 @@
 
 One task reads the stream, one writes it; the program takes messages from the batch at hand without
 waiting for anything. The node bounds what lies here by the credit. If the stream breaks, a new one
-is opened after a while, again and again; what was held by the old one is void and comes again.
+is opened after a while, again and again, at another node if there are several; what was held by the
+old one is void and comes again.
 
 Leaving the block sends the last answers and gives back what was not answered; without a block that
 is done when the client is closed.
@@ -242,34 +243,40 @@ class Subscription:
         backoff = self._connection.backoff()
         give_up_at = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
         while True:
+            address = self._connection.address
             error = await self._run_stream(self._session)
             if self._session.is_open:
                 backoff.reset()
             self._session.void()
-            if self._is_leaving or not is_transient(error):
+            pause_ms = backoff.next_ms(error)
+            if self._is_leaving:
+                return error
+            is_left = self._connection.failed(address, error, backoff.failures)
+            if not (is_left or is_transient(error)):
                 return error
             if not self._opened.done() and self._loop.time() >= give_up_at:
                 return error
             self._wait.away(error)
-            await asyncio.sleep(backoff.next_ms(error) / 1_000)
+            await asyncio.sleep(pause_ms / 1_000)
             self._session = self._new_session()
 
     async def _run_stream(self, session: Session) -> WaterclockError:
         """Hold one stream open; return why it ended."""
+        address = self._connection.address
         stream = self._connection.broker.Subscribe()
         try:
             await stream.write(self._opening)
             async with asyncio.TaskGroup() as tasks:
                 writer = tasks.create_task(self._write(stream, session))
-                error = await self._read(stream, session)
+                error = await self._read(stream, session, address)
                 writer.cancel()
             return error
         except grpc.aio.AioRpcError as rpc:
-            return error_of(rpc, self._connection.address)
+            return error_of(rpc, address)
         finally:
             stream.cancel()
 
-    async def _read(self, stream: _Stream, session: Session) -> WaterclockError:
+    async def _read(self, stream: _Stream, session: Session, address: str) -> WaterclockError:
         """Take in what comes until the stream ends; return why it did."""
         try:
             while isinstance(response := await stream.read(), broker_pb2.SubscribeResponse):
@@ -283,10 +290,10 @@ class Subscription:
                     if not self._opened.done():
                         self._opened.set_result(None)
         except grpc.aio.AioRpcError as rpc:
-            return error_of(rpc, self._connection.address)
+            return error_of(rpc, address)
         except NodeFailed as error:
             return error
-        return Unreachable(f"{self._connection.address} ended the stream")
+        return Unreachable(f"{address} ended the stream")
 
     async def _write(self, stream: _Stream, session: Session) -> None:
         """Send answers, and at least heartbeats, until the stream ends."""

@@ -319,17 +319,22 @@ class Producer:
         while (left_ms := ends_ms - self._loop.time() * 1_000) > 0:
             if self._is_abandoned:
                 raise Closed("the client was closed before the node answered")
+            address = self._publish_stream.address
             try:
                 answer = await self._publish_stream.publish(request, left_ms)
             except WaterclockError as reason:
-                if not is_transient(reason):
-                    raise
                 error = reason
+                pause_ms = backoff.next_ms(error)
+                is_left = connection.failed(address, error, backoff.failures)
+                if is_left:
+                    self._publish_stream.leave(address)
+                elif not is_transient(error):
+                    raise
                 self._wait.away(error)
             else:
                 self._wait.here()
                 return answer
-            await asyncio.sleep(min(backoff.next_ms(error), left_ms) / 1_000)
+            await asyncio.sleep(min(pause_ms, left_ms) / 1_000)
         if isinstance(error, TimedOut) and not connection.is_ready:
             raise unreachable(connection.address, "connection refused or lost")
         raise error

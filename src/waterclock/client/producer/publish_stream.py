@@ -2,7 +2,8 @@
 
 A call for each batch would cost twice as much, here and there. The node appends the batches of a
 stream in the order they come, and what is wrong with one is its answer. If the stream breaks, or an
-answer does not come in time, all that wait hear so, and the next batch opens another.
+answer does not come in time, all that wait hear so, and the next batch opens another, at the node
+that is current by then.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ class PublishStream:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._stream: _Stream | None = None
+        self._address = ""
         self._sequence = 0
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._unsent: deque[broker_pb2.PublishStreamRequest] = deque()
@@ -38,6 +40,19 @@ class PublishStream:
     def __repr__(self) -> str:
         state = "closed" if self._stream is None else "open"
         return f"<PublishStream {state}, {len(self._waiting)} batches wait for their answers>"
+
+    @property
+    def address(self) -> str:
+        """Where the next batch goes."""
+        return self._connection.address if self._stream is None else self._address
+
+    def leave(self, address: str) -> None:
+        """Open the next stream elsewhere, and send there what a node has not answered: it failed
+        at something."""
+        if self._stream is not None and self._address == address:
+            stream = self._stream
+            self._break(Unreachable(f"{address} was left for another node"))
+            stream.cancel()
 
     async def publish(self, batch: broker_pb2.PublishBatchRequest, timeout_ms: float) -> Answer:
         """Send a batch and return its answer, or raise what is wrong with it or with the way.
@@ -69,6 +84,7 @@ class PublishStream:
             task.cancel()
 
     def _open(self) -> _Stream:
+        self._address = self._connection.address
         self._stream = self._connection.broker.PublishStream()
         task = self._tasks.create_task(self._run(self._stream))
         self._owners.add(task)
@@ -86,12 +102,11 @@ class PublishStream:
             stream.cancel()
 
     def _too_late(self) -> TimedOut:
-        address = self._connection.address
-        return TimedOut(f"{address} did not answer in time: it may have been published")
+        return TimedOut(f"{self._address} did not answer in time: it may have been published")
 
     async def _run(self, stream: _Stream) -> None:
         """Write and read until the stream ends; fail all that wait with the reason."""
-        address = self._connection.address
+        address = self._address
         error: WaterclockError = Unreachable(f"{address} ended the stream")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -126,7 +141,7 @@ class PublishStream:
         if answer is None or answer.done():
             return
         if response.HasField("problem"):
-            answer.set_exception(error_of_problem(response.problem, self._connection.address))
+            answer.set_exception(error_of_problem(response.problem, self._address))
         else:
             answer.set_result(response.published)
 

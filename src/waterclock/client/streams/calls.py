@@ -3,9 +3,13 @@
 What the node refused to begin, or never got, is asked again until its time is over. What may have
 happened is asked again only if a repeat changes nothing: a look, a read from a position, a message
 that is stored under its id.
+
+Any node of a cluster answers for any stream. So if one does not, another is asked, of those that
+the nodes name; their HTTP has a current node of its own, for it may fail while gRPC does not.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -16,23 +20,28 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waterclock.client.connection import Connection
+from waterclock.client.connection import Connection, others_of
 from waterclock.client.due import span_ms
-from waterclock.client.errors import error_of_answer
-from waterclock.client.retry import is_transient, was_refused
+from waterclock.client.errors import UnusableAddress, error_of_answer
+from waterclock.client.nodes import Nodes
+from waterclock.client.retry import is_for_another, is_transient, was_never_sent, was_refused
 from waterclock.client.streams.http_pool import PORTS, HttpPool, HttpRequest, request_head
-from waterclock.client.streams.http_wire import NotConnected
 from waterclock.client.streams.results import decoded
+from waterclock.client.target import is_own_host
 from waterclock.model.errors import (
     BadInput,
     Closed,
     MatchTimeout,
     NodeFailed,
+    Stopping,
     Unreachable,
     WaterclockError,
 )
 from waterclock.model.units import SECOND_MS
+from waterclock.model.views import NodeInfo
 from waterclock.runtime.tracing import messaging
+
+_log = logging.getLogger("waterclock.client")
 
 Wait = timedelta | str | float
 """A length of time: a timedelta, text such as "30s", or seconds."""
@@ -44,50 +53,62 @@ DEFAULT_WAIT_MS = 30 * SECOND_MS
 
 
 class StreamCalls:
-    """Asks one node. Open it before use, close it after."""
+    """Asks a node. Let it `meet` one before use, close it after."""
 
     def __init__(self, connection: Connection, http_address: str | None) -> None:
         self.connection = connection
         credential = connection.target.credential
         self._scheme = "http" if credential is None else "https"
+        self._is_given = http_address is not None
         http_address = http_address or connection.target.http_address
-        self._given = None if http_address is None else _url(http_address, self._scheme)
-        if self._given is not None:
-            request_head(self._given, credential)  # a mistake is raised at once
-        self._named = ""
-        self._pool: HttpPool | None = None
+        self._given = [] if http_address is None else _urls(http_address, self._scheme)
+        for url in self._given:
+            request_head(url, credential)  # a mistake is raised at once
+        self._nodes: Nodes | None = None
+        self._pools: dict[str, HttpPool] = {}
 
     def __repr__(self) -> str:
-        return f"<StreamCalls by {self._pool}>"
+        return f"<StreamCalls by {[*self._pools.values()]}>"
 
-    def open(self, http_address: str) -> None:
-        """Begin; the node names its address for HTTP. Nothing is asked there before it must."""
-        self._named = http_address
+    def meet(self, node: NodeInfo) -> None:
+        """Know where a node, and those beside it, have HTTP. Nothing is asked before it must."""
+        address = self.connection.address
+        own = [reachable(node.http_address, address, self._scheme)] if node.http_address else []
+        if self._nodes is None and (self._given or own):
+            self._nodes = Nodes(self._given or own, self.connection.rng)
+        if self._nodes is not None and not self._is_given:
+            others = others_of(node, address)
+            named = [each for each in node.nodes if each.address in others]
+            urls = [reachable(each.http_address, each.address, self._scheme) for each in named]
+            self._nodes.learn([*own, *urls])
 
     def close(self) -> None:
         """Hang up. Calls in flight fail."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
             pool.close()
 
     @property
     def pool(self) -> HttpPool:
-        """The connections, made when first used."""
-        self.connection.check_open()
-        if self._pool is None:
-            connection = self.connection
-            if not self._given and not self._named:
-                raise Unreachable(
-                    f"the node at {connection.address} does not say where it listens for HTTP: "
-                    "name it with connect(http_address=...)"
-                )
-            url = self._given or reachable(self._named, connection.address, self._scheme)
-            self._pool = HttpPool(
+        """The connections to the current node, made when first used."""
+        connection, url = self.connection, self._url
+        if url not in self._pools:
+            self._pools[url] = HttpPool(
                 url,
                 connections_max=connection.settings.stream_connections_max,
                 credential=connection.target.credential,
             )
-        return self._pool
+        return self._pools[url]
+
+    @property
+    def _url(self) -> str:
+        self.connection.check_open()
+        if self._nodes is None:
+            raise Unreachable(
+                f"the node at {self.connection.address} does not say where it listens for HTTP: "
+                "name it with connect(http_address=...)"
+            )
+        return self._nodes.current
 
     async def call(
         self,
@@ -112,6 +133,7 @@ class StreamCalls:
             now_ms = clock.monotonic_ms()
             left_ms = max(0, most_ms - (now_ms - began_ms))
             timeout_ms = min(left_ms + settings.call_timeout_ms, max(ends_ms - now_ms, 1))
+            url = self._url
             try:
                 request = made(None if wait_ms is None else left_ms)
                 if self.connection.tracer is not None:
@@ -119,8 +141,9 @@ class StreamCalls:
                 return await self._once(request, timeout_ms)
             except WaterclockError as error:
                 pause_ms = backoff.next_ms(error)
+                is_left = self._failed(url, error, backoff.failures)
                 is_over = clock.monotonic_ms() + pause_ms >= ends_ms
-                if is_over or not _may_repeat(error, is_safe=is_safe):
+                if is_over or not _may_repeat(error, is_safe=is_safe, is_left=is_left):
                     raise
             await asyncio.sleep(pause_ms / 1_000)
 
@@ -132,6 +155,21 @@ class StreamCalls:
         if not 200 <= answer.status < 300:
             raise error_of_answer(answer.status, answer.body, pool.url)
         return decoded(answer.body, pool.url)
+
+    def _failed(self, url: str, error: WaterclockError, failures: int) -> bool:
+        """Note that a node failed at something; return whether another is asked from now on."""
+        nodes = self._nodes
+        assert nodes is not None
+        if isinstance(error, MatchTimeout | Closed) or not is_for_another(error, failures):
+            return False
+        if isinstance(error, Stopping) and failures % 2:
+            return False  # of its stream, perhaps, which is on its way: all would say so
+        if isinstance(error, UnusableAddress):
+            return nodes.drop(url)
+        other = nodes.leave(url)
+        if other is not None:
+            _log.warning("streams go on at %s: %s failed (%s)", other, url, error)
+        return other is not None
 
     def sending(self, stream: str) -> AbstractContextManager[object]:
         """Return the span in which a message is sent; nothing if the program makes none."""
@@ -150,12 +188,12 @@ class StreamCalls:
             raise NodeFailed(f"an answer about streams lacks something: {error!r}") from error
 
 
-def _may_repeat(error: WaterclockError, *, is_safe: bool) -> bool:
+def _may_repeat(error: WaterclockError, *, is_safe: bool, is_left: bool) -> bool:
     if isinstance(error, MatchTimeout | Closed):
         return False
-    return (
-        was_refused(error) or isinstance(error, NotConnected) or (is_safe and is_transient(error))
-    )
+    if isinstance(error, UnusableAddress):
+        return is_left
+    return was_refused(error) or was_never_sent(error) or (is_safe and is_transient(error))
 
 
 def wait_ms_of(field: str, wait: Wait) -> int:
@@ -186,13 +224,14 @@ def reachable(http_address: str, grpc_address: str, scheme: str = "http") -> str
     parts = urlsplit(url)
     host = grpc_address.rpartition(":")[0]
     named = parts.hostname or ""
-    if _is_any(named) or (_is_own(named) and not _is_own(host.strip("[]"))):
+    if _is_any(named) or (is_own_host(named) and not is_own_host(host.strip("[]"))):
         return f"{scheme}://{host}:{parts.port or PORTS[scheme]}"
     return url
 
 
-def _url(address: str, scheme: str) -> str:
-    return address if "://" in address else f"{scheme}://{address}"
+def _urls(addresses: str, scheme: str) -> list[str]:
+    named = [each.strip() for each in addresses.split(",")]
+    return [each if "://" in each else f"{scheme}://{each}" for each in named]
 
 
 def _is_any(host: str) -> bool:
@@ -200,10 +239,3 @@ def _is_any(host: str) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return False
-
-
-def _is_own(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from waterclock.client.errors import NotConnected as NotConnected
 from waterclock.model.errors import BadInput, Unreachable, WaterclockError
 from waterclock.model.units import GIB, KIB
 
@@ -25,10 +26,6 @@ _SPEAKS_GRPC = (
     "http_address: what answers there speaks gRPC, not HTTP. Type the port the node has for HTTP, "
     "8080 by default, as in http://localhost:8080"
 )
-
-
-class NotConnected(Unreachable):
-    """No connection could be made, so nothing was sent."""
 
 
 class ConnectionBroken(Unreachable):

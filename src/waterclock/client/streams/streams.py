@@ -26,7 +26,7 @@ from waterclock.client.streams.results import (
     page_of,
 )
 from waterclock.model.errors import BadInput, MatchTimeout
-from waterclock.model.views import StreamInfo
+from waterclock.model.views import NodeInfo, StreamInfo
 
 NAMES_AT_ONCE = 1_000
 
@@ -40,9 +40,9 @@ class Streams:
     def __repr__(self) -> str:
         return f"<Streams by {self._calls!r}>"
 
-    def open(self, http_address: str) -> None:
-        """Begin; the client does this, with the HTTP address its node names."""
-        self._calls.open(http_address)
+    def meet(self, node: NodeInfo) -> None:
+        """Know the HTTP addresses that a node names; the client does this, before anything else."""
+        self._calls.meet(node)
 
     def close(self) -> None:
         """Hang up; the client does this."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from waterclock.client.client import Client, connect
+from waterclock.client.target import Given
 from waterclock.dispatch.core.identity import known_until_ms
 from waterclock.dispatch.sinks.sink import AWAY, LATE, WRITTEN, Writing
 from waterclock.dispatch.worker.handlers import PermanentError
@@ -45,14 +46,14 @@ class WaterclockSink:
     @classmethod
     async def open(
         cls,
-        address: str | None,
+        address: Given | None,
         *,
         topic: str,
         credential: Credential | str | None = None,
         window_ms: int = 300_000,
         bucket_ms: int = 60_000,
     ) -> "WaterclockSink":
-        """Connect to the node at `host:port`, or where the credential says."""
+        """Connect to the node at `host:port`, or one of several, or where the credential says."""
         client = connect(address, credential=credential)
         await client.__aenter__()
         return cls(client, topic=topic, window_ms=window_ms, bucket_ms=bucket_ms)

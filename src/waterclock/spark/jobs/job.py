@@ -85,8 +85,8 @@ class Reporter(Protocol):
 
 def node_client(options: JobOptions) -> BlockingClient:
     """Return a client of the node for what the driver itself asks; use it with `with`."""
-    first = options.servers.partition(",")[0].strip()
-    return connect_blocking(first or None, ClientSettings(connect_timeout_ms=CONNECT_MS))
+    settings = ClientSettings(connect_timeout_ms=CONNECT_MS)
+    return connect_blocking(options.servers or None, settings)
 
 
 def connector(options: JobOptions, **more: object) -> dict[str, str]:

@@ -3,8 +3,9 @@
 gRPC would take a tenth of a second to import in each of Spark's workers, and copy every frame once
 more. Everything asked here can be asked again: what is read does not change. So a call waits up to
 `PATIENCE_S` for a node that restarts or is busy, or whose connection is lost; then its error says
-in one line which address does not answer, and what to do. A secured node is asked by HTTPS, with a
-token.
+in one line which address does not answer, and what to do. Of several nodes one is asked, by chance
+so that tasks spread over them, and after each failure the next. A secured node is asked by HTTPS,
+with a token.
 """
 
 import contextlib
@@ -12,8 +13,10 @@ import json
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from random import randrange
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -55,7 +58,10 @@ class Answer(NamedTuple):
 
 
 class HttpNode:
-    """One connection to a node, made when it is needed; not for several threads at once."""
+    """One connection to a node, made when it is needed; not for several threads at once.
+
+    The address may be of several nodes, with commas between them.
+    """
 
     def __init__(
         self,
@@ -64,18 +70,28 @@ class HttpNode:
         credential: Credential | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        parts = urlsplit(address)
-        assert parts.hostname is not None
-        self.address = f"{parts.hostname}:{parts.port}"
+        self._urls = deque(address.split(","))
+        """The one that is asked is the last."""
+        self._urls.rotate(randrange(len(self._urls)))
         self._patience_s = patience_s
-        self._connection = _connection(parts.hostname, parts.port, credential)
+        self._credential = credential
         self._headers = (
             {} if credential is None else {"Authorization": f"Bearer {credential.token}"}
         )
         self._closed = Event()
+        self._turn()
 
     def __repr__(self) -> str:
         return f"<HttpNode at {self.address}>"
+
+    def _turn(self) -> None:
+        """Ask the next node from now on."""
+        self._url = self._urls[0]
+        self._urls.rotate(-1)
+        parts = urlsplit(self._url)
+        assert parts.hostname is not None
+        self.address = f"{parts.hostname}:{parts.port}"
+        self._connection = _connection(parts.hostname, parts.port, self._credential)
 
     def close(self) -> None:
         """Hang up. Where another thread may be asking, `cut` first and wait for it to end."""
@@ -105,6 +121,8 @@ class HttpNode:
                 gives_up_s = now_s + self._patience_s if gives_up_s is None else gives_up_s
                 if self._closed.is_set() or now_s + pause_s > gives_up_s:
                     raise self._away(error) from error
+                if self._urls[0] != self._url:
+                    self._turn()
             self._closed.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
@@ -161,6 +179,9 @@ class HttpNode:
             from waterclock.client.errors import tls_failure  # which takes gRPC's time to load
 
             failure = tls_failure(f"https://{self.address}", str(error))
+            if failure is not None and len(self._urls) > 1:
+                self._urls.pop()  # it is no node for us
+                raise ConnectionError(str(failure)) from error
             raise failure or error from error
 
     def _away(self, error: Exception) -> WaterclockError:

@@ -24,34 +24,35 @@ _ELSEWHERE = {"", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1"}
 
 
 def http_address(servers: tuple[str, ...], credential: Credential | None) -> str:
-    """Return where tasks reach the node, as `http://host:port`: of the first that answers."""
-    server, node = first_answer(servers, credential, lambda client: client.node())
-    if credential is None:
-        return reachable_at(node.http_address, server)
+    """Return where tasks reach nodes, as `http://host:port`, with commas if there are several: that
+    which answers, and those it names."""
+    found, node = first_answer(servers, credential, lambda client: client.node())
+    server, scheme = found[0], "http" if credential is None else "https"
     known = Target(server, credential).http_address
-    return known or reachable_at(node.http_address, server, scheme="https")
+    own = known or reachable_at(node.http_address, server, scheme=scheme)
+    named = {each.address: each.http_address for each in node.nodes}
+    others = [reachable_at(named[each], each, scheme=scheme) for each in found[1:] if each in named]
+    return ",".join(dict.fromkeys([own, *others]))
 
 
 def first_answer(
     servers: tuple[str, ...],
     credential: Credential | None,
     ask: "Callable[[BlockingClient], Answer]",
-) -> tuple[str, Answer]:
-    """Return the first node that can be reached, and what it answers."""
+) -> tuple[list[str], Answer]:
+    """Return the nodes that are known, the one that answers first, and what it answers."""
     from waterclock.client._sync.client import connect_blocking
 
-    unreachable: Unreachable | None = None
-    for server in servers:
-        try:
-            with connect_blocking(server, credential=credential) as client:
-                return server, ask(client)
-        except Unreachable as error:
-            unreachable = error
-    assert unreachable is not None
-    raise Unreachable(
-        f"no Waterclock node answers at {', '.join(servers)}: start one with `waterclock up`, or "
-        f"name another in the option servers"
-    ) from unreachable
+    try:
+        with connect_blocking(servers, credential=credential) as client:
+            answer = ask(client)
+            nodes = client._twin._connection.nodes
+            return list(dict.fromkeys([nodes.current, *nodes.all])), answer
+    except Unreachable as error:
+        raise Unreachable(
+            f"no Waterclock node answers at {', '.join(servers)}: start one with `waterclock up`, "
+            f"or name another in the option servers"
+        ) from error
 
 
 def reachable_at(http_address_of_node: str, server: str, *, scheme: str = "http") -> str:

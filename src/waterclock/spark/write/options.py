@@ -29,7 +29,7 @@ class WriteOptions:
     """A write, as asked for."""
 
     servers: tuple[str, ...]
-    """Addresses of nodes for gRPC; the first that answers is written to."""
+    """Addresses of nodes for gRPC; one is written to, and another if it fails."""
 
     topic: str
 

@@ -2,15 +2,14 @@
 
 The client lives on a loop of its own thread (`client/loop_thread.py`); the task's thread prepares
 the next rows while some are on their way. At most `in_flight` chunks of `CHUNK_BYTES` are, so
-memory is bounded whatever Spark hands over. A node that restarts is waited for: rows have ids, and
-calls of the write registry may be repeated.
+memory is bounded whatever Spark hands over. A node that restarts is waited for, or another is asked
+if there are several: rows have ids, and calls of the write registry may be repeated.
 
 A node refuses a batch as a whole. What is wrong with which row is then found by what the refusal
 says (a field and its limit: rows are measured here, since halving would take two requests for each
 bad row of a batch full of them), or by halves; rows are named by their number in the task.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -35,8 +34,6 @@ from waterclock.model.errors import (
     BadBatch,
     BadInput,
     LimitExceeded,
-    TimedOut,
-    Unavailable,
     UnknownTopic,
     WaterclockError,
 )
@@ -57,7 +54,6 @@ CHUNK_BYTES = 512 * KIB
 """Small, so that what others publish need not wait long behind one."""
 FETCH_BYTES = 16 * MIB
 CONNECT_MS = 15 * SECOND_MS
-"""For each address there is."""
 RATE_SLACK_S = 0.1
 """How far a task may run ahead of its rate."""
 
@@ -300,8 +296,8 @@ _clients_lock = threading.Lock()
 
 
 def _client_of(where: _Where) -> tuple[Client, LoopThread]:
-    """Return a client for the first of these addresses that answers. It stays open: Spark's workers
-    live for many tasks, and each would begin with a new connection."""
+    """Return a client of these nodes. It stays open: Spark's workers live for many tasks, and each
+    would begin with a new connection."""
     with _clients_lock:
         if where not in _clients:
             _clients[where] = _opened(where)
@@ -309,14 +305,7 @@ def _client_of(where: _Where) -> tuple[Client, LoopThread]:
 
 
 def _opened(where: _Where) -> tuple[Client, LoopThread]:
-    for server in where.servers[:-1]:
-        with contextlib.suppress(Unavailable, TimedOut):
-            return _open(server, where)
-    return _open(where.servers[-1], where)
-
-
-def _open(server: str, where: _Where) -> tuple[Client, LoopThread]:
-    client = Client(server, _SETTINGS, credential=where.credential, keys=where.keys)
+    client = Client(where.servers, _SETTINGS, credential=where.credential, keys=where.keys)
     loop_thread = LoopThread(client)
     loop_thread.start()
     return client, loop_thread
