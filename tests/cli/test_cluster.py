@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
-from waterclock.cli.commands.cluster.cluster import news, tell_members, tell_ring
-from waterclock.model.views import EventView, MemberView, RingShare, RingView
+from tests.cluster.replicated import partition
+from waterclock.cli.commands.cluster.cluster import news, tell_members, tell_replication, tell_ring
+from waterclock.model.cluster_views import EventView, MemberView, RingShare, RingView
 
 
 def event(number: int) -> EventView:
@@ -49,6 +50,29 @@ def test_a_node_without_others_owns_all_streams(node, call, ask, topic):
         node.shown["name"],
         "100.0%",
     ]
+
+
+def test_a_node_that_replicates_nothing_says_so(call, ask):
+    assert ask("cluster", "status") == {"partitions": []}
+    assert call("cluster", "status").stdout.startswith("No topic is replicated")
+
+
+def test_partitions_are_shown_with_their_leader_and_replicas_that_are_away_stand_out():
+    _, *rows, end = said(
+        lambda out, found: tell_replication(out, found, 1_000),
+        [
+            partition("orders", 0, leader="a", lag=1_234),
+            partition("orders", 1, leader="a", away="c"),
+            partition("orders", 2, leader="", lag=-1),
+        ],
+    )
+
+    assert [" ".join(row) for row in rows] == [
+        "orders 0 a 3 leading 100 a, b, c 1,234",
+        "orders 1 a 3 leading 100 a, b, c (away) 0",
+        "orders 2 nobody 3 candidate 100 a, b, c 0",
+    ]
+    assert " ".join(end) == "1,000 partitions, 2 under-replicated"
 
 
 def test_where_nothing_happened_that_is_said(call):

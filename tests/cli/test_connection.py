@@ -37,6 +37,18 @@ def test_the_address_may_come_from_the_environment(waterclock, node, nobody, mon
     assert waterclock("topics", "--address", node.address).exit_code == 0
 
 
+def test_of_several_addresses_one_that_answers_is_enough(waterclock, node, nobody, monkeypatch):
+    assert waterclock("topics", "--address", f"{nobody},{node.address}").exit_code == 0
+    monkeypatch.setenv("WATERCLOCK_ADDRESS", f"{nobody},{node.address}")
+    assert waterclock("topics").exit_code == 0
+
+
+def test_if_none_of_several_answers_all_are_told(waterclock, nobody):
+    result = waterclock("topics", "--address", f"{nobody},localhost:1")
+
+    assert f"no node answers at {nobody}, localhost:1: start one" in result.stderr
+
+
 def test_an_address_that_is_none_is_refused(waterclock):
     result = waterclock("topics", "--address", "here:there")
 

@@ -17,7 +17,7 @@ def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
     made = ask(
         "topics", "create", topic, "--partitions", 3, "--retention", "7d",
         "--retention-bytes", "1GiB", "--wait-for-groups", "--compacted", "--retries", 5,
-        "--ack-timeout", "10s",
+        "--ack-timeout", "10s", "--replication-factor", 3,
     )  # fmt: skip
     said = call("topics", "show", topic)
 
@@ -25,12 +25,12 @@ def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
     assert {key: made[key] for key in made if key not in ("topic", "partitions")} == {
         "retention_ms": 604_800_000, "retention_bytes": 1 << 30,
         "retention_wait_for_groups": True, "is_compacted": True,
-        "retries_max": 5, "ack_timeout_ms": 10_000,
+        "retries_max": 5, "ack_timeout_ms": 10_000, "replication_factor": 3,
     }  # fmt: skip
     assert len(made["partitions"]) == 3
     assert said.stdout.splitlines()[0] == (
         f"{topic}: 3 partitions, kept for 7 d and up to 1 GiB a partition,"
-        " retention waits for groups, compacted, at most 5 retries, ack within 10 s"
+        " retention waits for groups, compacted, at most 5 retries, ack within 10 s, 3 replicas"
     )
 
 

@@ -44,6 +44,7 @@ BY_PLACE = {
     r"tests/cluster/test_serf\.py": {"serf"},
     r"tests/cluster/chaos/test_network\.py::test_nodes_are": {"chaos"},
     r"tests/cluster/coordinator/test_etcd\.py": {"etcd"},
+    r"tests/cli/test_local_etcd\.py::test_debians": {"etcd"},
     r"tests/cluster/coordinator/\w+\.py::\w+\[etcd\b": {"etcd"},
     r"tests/dispatch/test_(slot_migration|taking_over|failures)\.py": {"redis", "chaos"},
     r"tests/dispatch/chaos/test_rounds\.py": {"redis", "chaos"},

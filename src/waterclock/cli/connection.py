@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,14 +72,14 @@ async def _interruptible(
 
 async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
     from waterclock.client.client import connect
+    from waterclock.client.errors import NotConnected
     from waterclock.client.settings import ClientSettings
-    from waterclock.client.streams.http_wire import NotConnected
     from waterclock.client.target import target_of
 
-    where = target_of(address).address
+    addresses = target_of(address).addresses
     is_working = False
     try:
-        await _check_listening(where)
+        await _check_listening(addresses)
         async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
             is_working = True
             return await _worked(client, work)
@@ -87,7 +87,7 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
         if is_working and not isinstance(error, NotConnected):
             raise  # it was there: what was asked may have happened
         raise Unreachable(
-            f"no node answers at {where}: start one with `waterclock up`, or name"
+            f"no node answers at {', '.join(addresses)}: start one with `waterclock up`, or name"
             " another with --address or WATERCLOCK_ADDRESS"
         ) from error
 
@@ -100,15 +100,20 @@ async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]
         raise first_error(problems) from problems
 
 
-async def _check_listening(address: str) -> None:
+async def _check_listening(addresses: Sequence[str]) -> None:
     """Raise Unreachable at once if no process listens there, where the client would wait."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(PROBE_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except (OSError, TimeoutError) as error:
-        raise Unreachable(str(error)) from error
-    writer.close()
+    problem: Exception | None = None
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            async with asyncio.timeout(PROBE_S):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except (OSError, TimeoutError) as error:
+            problem = error
+        else:
+            writer.close()
+            return
+    raise Unreachable(str(problem)) from problem
 
 
 @contextmanager

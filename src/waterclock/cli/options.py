@@ -6,6 +6,7 @@ be printed into the line that is being typed.
 """
 
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,12 +25,16 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
     try:
         target = target_of(context.params.get("address"))
-        host, _, port = target.address.rpartition(":")
-        # Before gRPC is loaded, which takes longer than this.
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-    except (OSError, BadInput):
+    except BadInput:
         return []
-    return [name for name in _topics(target) if name.startswith(incomplete)]
+    for address in target.addresses:
+        host, _, port = address.rpartition(":")
+        with suppress(OSError):
+            # Before gRPC is loaded, which takes longer than this.
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+            found = _topics(target._replace(address=address))
+            return [name for name in found if name.startswith(incomplete)]
+    return []
 
 
 def _topics(target: "Target") -> list[str]:
@@ -52,8 +57,8 @@ Address = Annotated[
     typer.Option(
         "--address",
         "-a",
-        metavar="HOST:PORT",
-        help="Where the node listens for gRPC.",
+        metavar="HOST:PORT[,...]",
+        help="Where the node listens for gRPC; of a cluster, several.",
         show_default="of the credential, WATERCLOCK_ADDRESS, or localhost:9000",
     ),
 ]

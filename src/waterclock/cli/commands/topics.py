@@ -58,6 +58,10 @@ AckTimeout = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="How long a member may keep a message, as in 30s."),
 ]
+ReplicationFactor = Annotated[
+    int | None,
+    typer.Option(min=1, max=5, metavar="N", help="Copies of each partition, in a cluster."),
+]
 
 
 class Settings(TypedDict):
@@ -109,6 +113,7 @@ def create(
     compacted: Compacted = None,
     retries: Retries = None,
     ack_timeout: AckTimeout = None,
+    replication_factor: ReplicationFactor = None,
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="It is no error if the topic exists.")
     ] = False,
@@ -119,7 +124,13 @@ def create(
     settings = _settings(
         partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
     )
-    made = call(address, lambda c: c.topics.create(topic, if_absent=if_absent, **settings))
+
+    async def work(client: "Client") -> "TopicInfo":
+        return await client.topics.create(
+            topic, if_absent=if_absent, replication_factor=replication_factor, **settings
+        )
+
+    made = call(address, work)
     _answer(made, as_json=as_json)
 
 
@@ -269,6 +280,8 @@ def _said(topic: "TopicInfo") -> list[str]:
         said.append(f"at most {topic.retries_max} retries")
     if (timeout := topic.settings.ack_timeout_ms) is not None:
         said.append(f"ack within {span_text(timeout)}")
+    if topic.replication_factor is not None:
+        said.append(counted(topic.replication_factor, "replica"))
     return said
 
 

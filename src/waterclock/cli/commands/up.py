@@ -52,6 +52,15 @@ Nodes = Annotated[
     ),
 ]
 
+Topics = Annotated[
+    bool | None,
+    typer.Option(
+        "--topics/--no-topics",
+        help="With --nodes: have topics, which need an etcd, started if it is on the path.",
+        show_default="if there is one",
+    ),
+]
+
 
 def up(
     config_file: ConfigFile = None,
@@ -70,6 +79,7 @@ def up(
         typer.Option(metavar="N", help="Port for HTTP; 0 takes a free one.", show_default="8080"),
     ] = None,
     nodes: Nodes = None,
+    has_topics: Topics = None,
     is_insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Let other machines in without credentials (server.host)."),
@@ -105,7 +115,7 @@ def up(
     if nodes is not None:
         given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
         with _hinting():
-            run_local_cluster(config, nodes, given, as_json=as_json)
+            run_local_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
         return
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))

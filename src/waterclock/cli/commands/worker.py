@@ -55,7 +55,7 @@ def worker(
     servers: Annotated[
         str | None,
         typer.Option(
-            "--address", "-a", metavar="HOST:PORT", help="With --topic: where the node is.",
+            "--address", "-a", metavar="HOST:PORT[,...]", help="With --topic: where the node is.",
             show_default="127.0.0.1:9000",
         ),
     ] = None,

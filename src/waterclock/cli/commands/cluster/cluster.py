@@ -1,4 +1,4 @@
-"""`waterclock cluster`: who is in it, who owns how much of the streams, and what has happened."""
+"""`waterclock cluster`: who is in it, owns how much, leads which partition; what has happened."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,13 @@ from waterclock.cli.output.terminal import (
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.model.views import EventView, MemberView, RingView
+    from waterclock.model.cluster_views import (
+        EventView,
+        MemberView,
+        ReplicationView,
+        ReplicaView,
+        RingView,
+    )
 
 FOLLOW_S = 0.5
 STYLES = {"alive": "green", "suspect": "yellow", "leaving": "yellow", "failed": "bold red"}
@@ -63,6 +69,26 @@ def ring(address: Address = None, as_json: AsJson = False) -> None:
         print_json(view_json(found))
     else:
         tell_ring(console(), found)
+
+
+@app.command("status")
+def status(
+    is_problem_only: Annotated[
+        bool, typer.Option("--problems", help="Only partitions that lack a leader or a replica.")
+    ] = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who leads which partition, under which epoch, and how far the other replicas are."""
+    found = call(address, lambda client: client.cluster.replication())
+    chosen = [each for each in found if each.is_under_replicated or not is_problem_only]
+    if as_json:
+        shown = [view_json(each) | _judged(each) for each in chosen]
+        print_json({"partitions": shown})
+    elif found:
+        tell_replication(console(), chosen, len(found))
+    else:
+        console().print("No topic is replicated: there is none, or the node has no cluster.etcd.")
 
 
 @app.command("events")
@@ -144,6 +170,43 @@ def tell_ring(out: Console, found: "RingView") -> None:
         streams = "unknown" if node.streams < 0 else f"{node.streams:,}"
         lines.add_row(one_line(node.name), f"{node.share:.1%}", streams)
     out.print(lines)
+
+
+def tell_replication(out: Console, found: "Sequence[ReplicationView]", count: int) -> None:
+    """Show a line for each of some partitions, of so many."""
+    lines = table(
+        out, "topic", ">partition", "leader", ">epoch", "state", ">committed", "~replicas", ">lag"
+    )
+    for view in found:
+        replicas = Text(", ").join(_replica(each, view) for each in view.replicas)
+        lines.add_row(
+            one_line(view.topic),
+            str(view.partition),
+            Text(one_line(view.leader) or "nobody", style="" if view.leader else "bold red"),
+            str(view.epoch),
+            view.state,
+            f"{view.committed_end:,}" if view.committed_end >= 0 else "-",
+            replicas,
+            f"{view.lag:,}" if view.lag >= 0 else "-",
+        )
+    if found:
+        out.print(lines)
+    bad = sum(each.is_under_replicated for each in found)
+    text = f"{counted(count, 'partition')}, {bad:,} under-replicated"
+    out.print(text, style="bold red" if bad else "green")
+
+
+def _replica(replica: "ReplicaView", view: "ReplicationView") -> Text:
+    name = one_line(replica.name)
+    if replica.name == view.leader:
+        return Text(name, style="bold")
+    if not replica.is_voter:
+        return Text(f"{name} (learns)", style="cyan")
+    return Text(name) if replica.is_linked else Text(f"{name} (away)", style="yellow")
+
+
+def _judged(view: "ReplicationView") -> dict[str, object]:
+    return {"lag": view.lag, "is_under_replicated": view.is_under_replicated}
 
 
 def _event_line(event: "EventView") -> Text:

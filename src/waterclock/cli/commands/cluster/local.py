@@ -3,16 +3,16 @@
 The first Ctrl-C or SIGTERM stops all nodes in good order, the second at once; SIGHUP has all read
 their settings again. A node that ends by itself is told in one line, and the others go on.
 No node outlives this process: the kernel asks it to stop when this one is gone, however it went.
+Topics need an etcd: one that is found on the path is run beside the nodes (`etcd.py`).
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +22,15 @@ from rich.console import Console
 from rich.text import Text
 
 import waterclock
+from waterclock.cli.commands.cluster.etcd import (
+    HOW_TO_GET,
+    LocalEtcd,
+    RunningEtcd,
+    etcd_for,
+    running_etcd,
+)
 from waterclock.cli.commands.cluster.plan import LocalNode, command, plan
+from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, start_process
 from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
 from waterclock.cli.output.terminal import console, counted, one_line, print_json
 from waterclock.model.errors import NodeFailed
@@ -32,16 +40,23 @@ if TYPE_CHECKING:
     from waterclock.model.config import Config
 
 NODES_MIN, NODES_MAX = 2, 9
-EXIT_AT_ONCE = 130
 EXIT_HUNG_UP = 128 + signal.SIGHUP
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-LINE_BYTES_MAX = 1 << 20
 _ERROR = "error: "
-_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
-def run_local_cluster(config: "Config", count: int, given: Sequence[str], *, as_json: bool) -> None:
-    """Run a cluster of so many nodes until it is stopped; `given` are options of every node."""
+def run_local_cluster(
+    config: "Config",
+    count: int,
+    given: Sequence[str],
+    *,
+    has_topics: bool | None,
+    as_json: bool,
+) -> None:
+    """Run a cluster of so many nodes until it is stopped; `given` are options of every node.
+
+    If nobody said whether it has topics, it has if there is an etcd.
+    """
     import uvloop
 
     from waterclock.security.folder import folder_in_use
@@ -49,11 +64,13 @@ def run_local_cluster(config: "Config", count: int, given: Sequence[str], *, as_
     secured = folder_in_use(config)
     nodes = plan(config, count)
     secure = None if secured is None else secured.path.absolute()
+    etcd = etcd_for(config, is_wanted=has_topics)
+    endpoint = "" if etcd is None else etcd.endpoint
     children = [
-        Child(node, command(node, nodes, given, secure), COLOURS[index % len(COLOURS)])
+        Child(node, command(node, nodes, given, secure, endpoint), COLOURS[index % len(COLOURS)])
         for index, node in enumerate(nodes)
     ]
-    cluster = LocalCluster(config, children, secure, as_json=as_json)
+    cluster = LocalCluster(config, children, secure, etcd, as_json=as_json)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(cluster.run())
 
@@ -74,12 +91,8 @@ class Child:
         self.process: Process | None = None
 
     async def start(self) -> Process:
-        """Start it: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us."""
-        self.process = await asyncio.create_subprocess_exec(
-            *self.words,
-            stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LINE_BYTES_MAX,
-            start_new_session=True, preexec_fn=_ending_with(os.getpid()),
-        )  # fmt: skip
+        """Start it, with what it says to us."""
+        self.process = await start_process(self.words, stdout=PIPE, stderr=PIPE)
         return self.process
 
     @property
@@ -104,28 +117,23 @@ class Child:
         return f"ended with exit code {code}" if code else "has stopped"
 
 
-def _ending_with(parent: int) -> Callable[[], None]:
-    """Return what a new process does first, to be asked to stop when its parent has gone."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def begin() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it went before that was said
-            os._exit(EXIT_AT_ONCE)
-
-    return begin
-
-
 class LocalCluster:
     """Some nodes, and a person or a program that is told of them."""
 
     def __init__(
-        self, config: "Config", children: Sequence[Child], secure: Path | None, *, as_json: bool
+        self,
+        config: "Config",
+        children: Sequence[Child],
+        secure: Path | None,
+        etcd: LocalEtcd | None = None,
+        *,
+        as_json: bool,
     ) -> None:
         self._config = config
         self._children = children
         self._folder = Path(config.node.data_folder).absolute()
         self._secure = secure
+        self._etcd = etcd
         self._as_json = as_json
         self._out = console()
         self._err = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -145,16 +153,21 @@ class LocalCluster:
             stopping_on_signals(self._stop, stop_at_once=self._end_at_once),
             calling_on_hangup(self._hung_up(has_terminal=os.isatty(0))),
         ):
-            async with asyncio.TaskGroup() as tasks:
-                for child in self._children:
-                    tasks.create_task(self._follow(child))
-                for child in self._children:
-                    await child.has_begun.wait()
-                if self._is_whole:
-                    self._forming = tasks.create_task(self._form())
+            async with running_etcd(self._etcd, self._warn) as etcd:
+                if self._stopping_at is None:
+                    await self._run_nodes(etcd)
         if self._failure or self._stopping_at is None:
             raise NodeFailed(self._failure or "no node is left")
         self._say(f"Stopped in {time.monotonic() - self._stopping_at:.1f} s.", "green")
+
+    async def _run_nodes(self, etcd: RunningEtcd | None) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for child in self._children:
+                tasks.create_task(self._follow(child))
+            for child in self._children:
+                await child.has_begun.wait()
+            if self._is_whole:
+                self._forming = tasks.create_task(self._form(etcd))
 
     @property
     def _is_whole(self) -> bool:
@@ -213,7 +226,7 @@ class LocalCluster:
 
     # All of them
 
-    async def _form(self) -> None:
+    async def _form(self, etcd: RunningEtcd | None) -> None:
         """Wait until every node knows of all, and say where they are."""
         facts = [child.facts for child in self._children]
         credential = None if self._secure is None else self._secure / "admin.credential"
@@ -225,6 +238,7 @@ class LocalCluster:
                     "version": waterclock.__version__,
                     "pid": os.getpid(),
                     "is_formed": is_formed,
+                    "etcd": None if etcd is None else etcd.facts(),
                     "nodes": facts,
                 }
             )
@@ -236,7 +250,9 @@ class LocalCluster:
             self._say(f"Waterclock {waterclock.__version__}: {head}", "bold")
         else:
             self._warn("The nodes run, but not all of them know of each other yet.")
-        tell_ready(self._out, facts)
+        tell_ready(self._out, facts, None if etcd is None else etcd.facts())
+        if etcd is None and not self._config.cluster.etcd:
+            self._say(f"Streams only: topics need etcd, and {HOW_TO_GET}.", "yellow")
 
     def _stop(self) -> None:
         if self._stopping_at is None:

@@ -40,7 +40,7 @@ def plan(config: "Config", count: int) -> list[LocalNode]:
     gossip_ports = (
         _consecutive("cluster.gossip_port", host, cluster.gossip_port, count, check=_check_gossip)
         if cluster.gossip_port
-        else _free(host, count)
+        else free_ports(host, count)
     )
     grpc_ports = _consecutive("cluster.grpc_port", host, cluster.grpc_port, count)
     http_ports = _consecutive("cluster.http_port", host, cluster.http_port, count)
@@ -64,7 +64,11 @@ def local_host(config: "Config") -> str:
 
 
 def command(
-    node: LocalNode, nodes: Sequence[LocalNode], given: Sequence[str], secure: Path | None
+    node: LocalNode,
+    nodes: Sequence[LocalNode],
+    given: Sequence[str],
+    secure: Path | None,
+    etcd: str = "",
 ) -> list[str]:
     """Return what starts a node; `given` are options that were typed, for all of them."""
     settings = {
@@ -75,6 +79,8 @@ def command(
     }
     if secure is not None:
         settings["security.folder"] = str(secure)
+    if etcd:
+        settings |= {"cluster.etcd": etcd, "cluster.expect": str(len(nodes))}
     words = [sys.executable, "-m", "waterclock", "up", "--json", *_ON_ONE_MACHINE, *given]
     words += ["--data", str(node.data)]
     words += ["--grpc-port", str(node.grpc_port), "--http-port", str(node.http_port)]
@@ -119,7 +125,7 @@ def _check_gossip(setting: str, host: str, port: int) -> None:
         packets.bind((host, port))
 
 
-def _free(host: str, count: int) -> list[int]:
+def free_ports(host: str, count: int) -> list[int]:
     """Return ports that are free for packets and for streams, as gossip needs them."""
     ports: list[int] = []
     with ExitStack() as held:

@@ -51,7 +51,9 @@ async def _ring_size(http_address: str, credential_file: Path | None) -> int:
     return len(json.loads(answer.body)["nodes"]) if answer.status == 200 else 0
 
 
-def tell_ready(out: Console, nodes: Sequence[Mapping[str, Any]]) -> None:
+def tell_ready(
+    out: Console, nodes: Sequence[Mapping[str, Any]], etcd: Mapping[str, Any] | None
+) -> None:
     """Say where the nodes are, and what to type next."""
     lines = table(out, "name", "HTTP", "gRPC", "gossip", ">process")
     for node in nodes:
@@ -62,16 +64,26 @@ def tell_ready(out: Console, nodes: Sequence[Mapping[str, Any]]) -> None:
             str(node["gossip_address"]),
             str(node["pid"]),
         )
+    if etcd is not None:
+        lines.add_row("etcd", "-", str(etcd["endpoint"]), "-", str(etcd["pid"]))
     out.print(lines)
     out.print()
     out.print("Type in another terminal (Ctrl-C here stops all nodes):", style="bold")
-    next_lines(out, _lines(nodes))
+    next_lines(out, _lines(nodes, has_topics=etcd is not None))
 
 
-def _lines(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _lines(nodes: Sequence[Mapping[str, Any]], *, has_topics: bool) -> list[tuple[str, str]]:
     called = program()
     first, second, last = nodes[0], nodes[1], nodes[-1]
-    lines = [
+    lines = [] if not has_topics else [
+        (f"{called} publish orders hello", "to a topic: kept by all nodes"),
+        (
+            f"{called} subscribe orders --from earliest --address {second['grpc_address']}",
+            "from any of them",
+        ),
+        (f"{called} cluster status", "who leads, and how far the others are"),
+    ]  # fmt: skip
+    lines += [
         (f"{called} send greetings hello", f"through {first['name']}"),
         (
             f"{called} receive greetings --address {second['grpc_address']}",

@@ -1,0 +1,36 @@
+"""Processes that end with the one that started them, however that one ends."""
+
+import asyncio
+import ctypes
+import os
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Sequence
+from typing import IO
+
+EXIT_AT_ONCE = 130
+LINE_BYTES_MAX = 1 << 20
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+
+
+async def start_process(
+    words: Sequence[str], *, stdout: int | IO[bytes], stderr: int | IO[bytes]
+) -> Process:
+    """Start one: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us."""
+    return await asyncio.create_subprocess_exec(
+        *words,
+        stdin=DEVNULL, stdout=stdout, stderr=stderr, limit=LINE_BYTES_MAX,
+        start_new_session=True, preexec_fn=_ending_with(os.getpid()),
+    )  # fmt: skip
+
+
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return what a new process does first, to be asked to stop when its parent has gone."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def begin() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it went before that was said
+            os._exit(EXIT_AT_ONCE)
+
+    return begin
