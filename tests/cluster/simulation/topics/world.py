@@ -1,0 +1,267 @@
+"""A simulated cluster with replicated topics: machines, processes, coordinator, clients, faults.
+
+All from one seed, on virtual time. A seed has three to five nodes with one to three partitions of
+one to five replicas, a few publishers and two readers for each partition, an operator, and eight to
+sixteen seconds with the kinds of faults that it chose, mostly several at once (see `faults`). Then
+everything is mended, and whatever was asked must be answered, all that is due must have fired, and
+all replicas must have the same.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from tests.cluster.history.checkers import Bounds, counts_of, judge, run_of
+from tests.cluster.history.events import Ended, Event, Healed
+from tests.cluster.simulation.topics.clients import Operator, Publisher, Reader, poll
+from tests.cluster.simulation.topics.faults import Faults
+from tests.cluster.simulation.topics.hosted import Hosted
+from tests.cluster.simulation.topics.links import Network
+from tests.cluster.simulation.topics.machine import Machine
+from tests.cluster.simulation.topics.process import Process
+from tests.cluster.simulation.topics.session import KEYS, Store
+from tests.cluster.simulation.topics.timeline import Timeline
+from tests.kit.verdict import Findings
+from waterclock.cluster.coordinator.records import PartitionRecord, encode_record
+from waterclock.cluster.coordinator.requests import Put, Txn
+from waterclock.model.errors import WaterclockError
+
+HEAL_MS = 12_000
+"""After so long without faults nothing may be left over."""
+
+
+class Wanted(NamedTuple):
+    """The next step of a replica set to where it should be."""
+
+    added: str | None
+    removed: str | None
+
+
+class World:
+    """One cluster, and all that happens to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.timeline = Timeline()
+        self.events: list[Event] = []
+        self.story: list[str] = []
+        self.problems: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.findings = Findings()
+        self.error: Exception | None = None
+        self.is_loaded = True
+        """Publishers send."""
+        rng = self.rng
+        self.clean_ms = rng.choice((0, 0, 250, 1_000))
+        """How often retention takes what is old; 0: it takes nothing."""
+        self.names = [f"n{number}" for number in range(1, rng.choice((3, 3, 3, 4, 5)) + 1)]
+        self.network = Network(self.timeline, Random(rng.random()), self.names)
+        self.store = Store(self.timeline, Random(rng.random()))
+        self._disks = 0
+        self._runs = 0
+        self.machines = {
+            name: Machine(name, self.timeline, Random(rng.random()), self._new_disk())
+            for name in self.names
+        }
+        self.processes: dict[str, Process | None] = dict.fromkeys(self.names)
+        self.log_ids = [bytes([number]) * 16 for number in range(rng.randint(1, 3))]
+        self.partition_names = {each: f"topic/{each[0]}" for each in self.log_ids}
+        self.copies = rng.choice((3, 3, 3, 3, 2, min(5, len(self.names)), 1))
+        self.placement = {each: rng.sample(self.names, self.copies) for each in self.log_ids}
+        self._put_records()
+        for name in self.names:
+            self.network.ends[name] = None
+            self.start(name)
+        count = rng.randint(2, 4)
+        self.publishers = [Publisher(self, f"p{n}", Random(rng.random())) for n in range(count)]
+        for log_id in self.log_ids:
+            for n in range(2):
+                Reader(self, f"r{log_id[0]}-{n}", log_id, Random(rng.random()))
+        self.operator = Operator(self, Random(rng.random()), is_busy=rng.random() < 0.4)
+        self.faults = Faults(self, Random(rng.random()))
+
+    def _new_disk(self) -> str:
+        self._disks += 1
+        return f"{self._disks:016x}"
+
+    def _put_records(self) -> None:
+        for log_id in self.log_ids:
+            replicas = tuple(self.replica(name) for name in self.placement[log_id])
+            record = PartitionRecord(epoch=0, state="vacant", replicas=replicas)
+            self.store.fake.store.write(
+                Txn(success=(Put(KEYS.partition(log_id), encode_record(record)),))
+            )
+
+    # The story
+
+    def note(self, event: Event) -> None:
+        """Keep an event for the checkers."""
+        self.events.append(event)
+
+    def tell(self, text: str) -> None:
+        """Keep a line for whoever reads the story."""
+        self.story.append(f"{self.timeline.now_ms:6} {text}")
+
+    # Nodes
+
+    def replica(self, name: str) -> str:
+        return f"{name}:{self.machines[name].disk_id}"
+
+    def start(self, name: str) -> None:
+        """Start the process of a node, if it does not run."""
+        if self.processes[name] is not None:
+            return
+        self.network.off.discard(name)
+        self._runs += 1
+        process = Process(self, self.machines[name], self._runs)
+        self.processes[name] = self.network.ends[name] = process
+
+    def kill(self, name: str) -> None:
+        """End a process; its machine goes on."""
+        process = self.processes[name]
+        if process is not None:
+            self.processes[name] = self.network.ends[name] = None
+            process.end()
+            self.machines[name].killed()
+
+    def cut_power(self, name: str) -> None:
+        """End a machine; what its disk did not sync is lost."""
+        process = self.processes[name]
+        self.network.off.add(name)
+        if process is not None:
+            self.processes[name] = self.network.ends[name] = None
+            process.end()
+        self.machines[name].power_cut()
+
+    def wipe(self, name: str) -> None:
+        """End a process and put another disk into its machine."""
+        self.kill(name)
+        self.machines[name].wipe(self._new_disk())
+
+    def failed(self, process: Process, error: WaterclockError) -> None:
+        """A process met an error of its disk: it ends, and is started again."""
+        self.tell(f"{process.name} ends: {error}")
+        self.counts["processes ended by their disk"] += 1
+        self.kill(process.name)
+        self.timeline.after(self.rng.randint(100, 1_500), lambda: self.start(process.name))
+
+    def faulty(self, name: str, problem: str) -> None:
+        """A log was found damaged: only a disk that rots does that."""
+        self.tell(f"{name} is faulty: {problem}")
+        if name != self.faults.rotten:
+            self.findings.add("faulty log", f"{name}: {problem}")
+
+    # Replica sets
+
+    def leader(self, log_id: bytes) -> Hosted | None:
+        """Return the replica that leads and takes publishes, of the latest epoch if two do."""
+        found = [
+            process.replicas[log_id]
+            for process in self.processes.values()
+            if process is not None and process.is_running and log_id in process.replicas
+        ]
+        return max((each for each in found if each.is_open), key=_epoch_of, default=None)
+
+    def wanted(self, log_id: bytes, record: PartitionRecord) -> Wanted:
+        """Return what to do next to have the replicas where they should be."""
+        target = [self.replica(name) for name in self.placement[log_id]]
+        known = {*record.replicas, *record.learners}
+        added = next((each for each in target if each not in known), None)
+        removed = next((each for each in record.replicas if each not in target), None)
+        return Wanted(None if record.learners else added, removed)
+
+    def shuffle_placement(self) -> None:
+        """Want one partition elsewhere."""
+        names = self.placement[self.rng.choice(self.log_ids)]
+        others = [name for name in self.names if name not in names]
+        self.tell(f"another placement than {names}")
+        if others:
+            names[self.rng.randrange(len(names))] = self.rng.choice(others)
+
+    # The run
+
+    def run(self) -> Findings:
+        """Play it all; return what was found."""
+        faults_ms = self.rng.randint(8_000, 16_000)
+        self.faults.begin(faults_ms)
+        self.timeline.run(faults_ms)
+        self.faults.heal()
+        self.is_loaded = self.operator.is_busy = False
+        healed_ms = self.timeline.now_ms
+        self.note(Healed(healed_ms))
+        self.tell("healed")
+        left = self._left_over()
+        while left and self.timeline.now_ms < healed_ms + HEAL_MS:
+            self.timeline.run(self.timeline.now_ms + 250)
+            left = self._left_over()
+        for text in left:
+            self.findings.add("stuck", text)
+        self._finish()
+        return self.findings
+
+    def _left_over(self) -> list[str]:
+        """Return what has not come to its end."""
+        left = [f"unanswered: {each}" for p in self.publishers for each in p.unanswered]
+        for log_id in self.log_ids:
+            leader = self.leader(log_id)
+            name = self.partition_names[log_id]
+            if leader is None or not leader.is_led:
+                left.append(f"{name} has no leader: {self._replicas(log_id)}")
+                continue
+            end = leader.log.store.end
+            if len(leader.log.store.open_scheduled()[0]):
+                left.append(f"{name} has timers")
+            found = leader.process.session.records[log_id][0]
+            target = {self.replica(each) for each in self.placement[log_id]}
+            if {*found.replicas} != target or found.learners:
+                left.append(f"{name} is on {found}, not {target}")
+            for process in self.processes.values():
+                hosted = None if process is None else process.replicas.get(log_id)
+                is_due = process is not None and self.replica(process.name) in found.replicas
+                if is_due and (hosted is None or hosted.committed_end != end):
+                    left.append(f"{process} lags behind {leader}: {hosted}")
+        return left
+
+    def _replicas(self, log_id: bytes) -> list[Hosted | None]:
+        return [p.replicas.get(log_id) for p in self.processes.values() if p is not None]
+
+    def _finish(self) -> None:
+        """Read everything everywhere, and judge."""
+        for log_id in self.log_ids:
+            for process in self.processes.values():
+                hosted = None if process is None else process.replicas.get(log_id)
+                if hosted is not None and hosted.is_readable:
+                    poll(self, f"last of {hosted.me}", hosted, 0)
+        for publisher in self.publishers:
+            for each in publisher.unanswered:
+                self.note(each)
+        self.note(Ended(self.timeline.now_ms))
+        bounds = Bounds(clock_ms=self.faults.clock_error_max_ms, heal_ms=HEAL_MS)
+        found = judge(self.events, bounds)
+        for kind, examples in found.examples.items():
+            for example in examples:
+                self.findings.add(kind, example)
+        for problem in self.problems:
+            self.findings.add("problem", problem)
+        self.counts.update(counts_of(run_of(self.events)))
+        self.counts["links broken"] = self.network.breaks
+
+
+def _epoch_of(hosted: Hosted) -> int:
+    return hosted.core.epoch
+
+
+def played(seed: int, kinds: Sequence[str] = ()) -> World:
+    """Play one seed, perhaps with these faults and not those that it chooses; an error of the code
+    under test is a finding, too."""
+    world = World(seed)
+    if kinds:
+        world.faults.do_only(*kinds)
+    try:
+        world.run()
+    except Exception as error:  # whatever it is, the seed must be told
+        world.findings.add("error", f"{type(error).__name__}: {error}")
+        world.error = error
+    return world
