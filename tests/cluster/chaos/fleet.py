@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.chaos.load import Node
@@ -12,14 +13,22 @@ from tests.kit.processes import Process, bugs_in, last_words
 START_S_MAX = 60.0
 END_S_MAX = 40.0
 GOSSIP_PORT = 7946
+WATERCLOCK = "waterclock"
+PLANTED = "tests.cluster.chaos.planted"
 
 
 class ClusterNode(Node):
     """A node of the cluster, over all its runs."""
 
     def __init__(
-        self, index: int, network: Namespaces, folder: Path, store: str, plant: str = ""
+        self,
+        index: int,
+        network: Namespaces,
+        folder: Path,
+        more: Mapping[str, object],
+        program: Sequence[str] = (WATERCLOCK,),
     ) -> None:
+        """`more` are settings of its own; `program` is the module that it is, and its arguments."""
         super().__init__(f"node-{index + 1}", network.hosts[index])
         self.index = index
         self.log = folder / f"{self.name}.log"
@@ -30,12 +39,11 @@ class ClusterNode(Node):
             "server.host": self.host,
             "cluster.http_port": HTTP_PORT,
             "cluster.bootstrap_nodes": seeds,
-            "streams.store": store,
+            **more,
         }
-        self._module = "tests.cluster.chaos.planted" if plant else "waterclock"
-        self._words = [plant] if plant else []
-        self._words += ["up", "--json", "--insecure", "--verbose"]
-        self._words += ["--data", str(folder / self.name)]
+        self._module, *self._words = program
+        self.data = folder / self.name
+        self._words += ["up", "--json", "--insecure", "--verbose", "--data", str(self.data)]
         for name, value in settings.items():
             self._words += ["--set", f"{name}={value}"]
         self._process: Process | None = None

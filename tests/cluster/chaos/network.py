@@ -22,6 +22,7 @@ LOAD_HALF, LOAD_WORD, EQUAL, AT_LEAST, RETURN = 0x28, 0x20, 0x15, 0x35, 0x06
 RANDOM = 0xFFFFF000 + 56
 """From here a word is loaded that is another each time (SKF_AD_RANDOM)."""
 PASS, DROP = 0xFFFFFFFF, 2
+THIN_LINE = "tbf rate 600kbit burst 16kb latency 400ms"
 
 Instruction = tuple[int, int, int, int]
 """Operation, how many to skip if it holds, if it does not, and a constant."""
@@ -107,6 +108,14 @@ class Namespaces:
         instructions = program(blocked, self.client, loss)
         words = f"dev {self._prefix}v{index} ingress prio 1 protocol all handle 1 bpf da bytecode"
         run("tc", "filter", "replace", *words.split(), bytecode(instructions))
+
+    def slow(self, index: int, *, is_slow: bool) -> None:
+        """Have what is for a node wait in a queue, as on a line that is too thin."""
+        cable = f"{self._prefix}v{index}"
+        if is_slow:
+            run("tc", "qdisc", "replace", "dev", cable, "root", *THIN_LINE.split())
+        else:
+            _try("tc", "qdisc", "del", "dev", cable, "root")
 
     def remove(self) -> None:
         """Take all of it away; what is not there is no harm."""

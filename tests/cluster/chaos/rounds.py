@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from tests.cluster.chaos.conductor import Conductor, agreement
-from tests.cluster.chaos.fleet import ClusterNode
+from tests.cluster.chaos.fleet import PLANTED, WATERCLOCK, ClusterNode
 from tests.cluster.chaos.network import Namespaces
 from tests.cluster.chaos.oracle import judge
 from tests.cluster.chaos.plan import NODES, Plan
@@ -66,7 +66,11 @@ async def cluster(folder: Path, *, plant: str = "") -> AsyncIterator[Rounds]:
         network = stack.enter_context(Namespaces(NODES + 1))
         backend = stack.enter_context(postgres.running(folder / "postgres"))
         store = _by_socket(backend.fresh_url(), backend.server)
-        nodes = [ClusterNode(index, network, folder, store, plant) for index in range(NODES + 1)]
+        program = (PLANTED, plant) if plant else (WATERCLOCK,)
+        settings = {"streams.store": store}
+        nodes = [
+            ClusterNode(index, network, folder, settings, program) for index in range(NODES + 1)
+        ]
         for node in nodes:
             stack.callback(node.end)
         async with asyncio.TaskGroup() as tasks:

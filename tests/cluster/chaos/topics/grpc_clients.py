@@ -1,0 +1,76 @@
+"""What programs with the Python client do in a round: one client that knows all nodes publishes,
+and consumes as a member of a group."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import waterclock
+from tests.cluster.chaos.load import Node
+from tests.cluster.chaos.topics.record import Delivered, RoundRecord, RunClock
+from waterclock.client.settings import ClientSettings
+from waterclock.model.errors import WaterclockError
+
+GRPC_PORT = 9000
+AGAIN_S = 0.1
+SETTINGS = ClientSettings(delivery_timeout_ms=15_000, call_timeout_ms=6_000)
+
+
+class GrpcClients:
+    """The client of a round. What it raises is counted, and tried again."""
+
+    def __init__(
+        self, record: RoundRecord, clock: RunClock, topic: str, client: waterclock.Client
+    ) -> None:
+        self._record = record
+        self._clock = clock
+        self._topic = topic
+        self._client = client
+
+    async def publish(self, message: str, partition: int, due_ms: int | None) -> int | None:
+        """Publish once; return the offset, or None if nobody knows what became of it."""
+        at = None
+        if due_ms is not None:
+            at = datetime.fromtimestamp(self._clock.wall_ms(due_ms) / 1_000, UTC)
+        name = message.encode()
+        try:
+            receipt = await self._client.publish(
+                self._topic, name, message_id=name, partition=partition, at=at
+            )
+        except WaterclockError as error:
+            self._note("publish", error)
+            return None
+        return receipt.offset
+
+    async def consume(self, group: str, member: str) -> None:
+        """Take and acknowledge what a group is given, until cancelled."""
+        while True:
+            try:
+                await self._subscribe(group, member)
+            except WaterclockError as error:
+                self._note("subscribe", error)
+                await asyncio.sleep(AGAIN_S)
+
+    async def _subscribe(self, group: str, member: str) -> None:
+        async with self._client.subscribe(self._topic, group=group, member=member) as messages:
+            async for message in messages:
+                place = f"{self._topic}/{message.partition}"
+                name = message.id.decode()
+                at_ms = self._clock.now_ms()
+                self._record.delivered.append(Delivered(group, place, message.offset, name, at_ms))
+                message.ack()
+
+    def _note(self, what: str, error: WaterclockError) -> None:
+        self._record.counts[f"{what} {type(error).__name__}"] += 1
+        self._record.refusals[f"grpc {what} {type(error).__name__}"] = str(error)
+
+
+@contextlib.asynccontextmanager
+async def grpc_clients(
+    record: RoundRecord, clock: RunClock, topic: str, nodes: Sequence[Node]
+) -> AsyncIterator[GrpcClients]:
+    """Be connected to the nodes while inside."""
+    addresses = [f"{node.host}:{GRPC_PORT}" for node in nodes]
+    async with waterclock.connect(addresses, SETTINGS) as client:
+        yield GrpcClients(record, clock, topic, client)

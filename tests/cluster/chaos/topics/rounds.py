@@ -1,0 +1,110 @@
+"""Rounds of topics, one after the other on one cluster, each judged as it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.chaos.network import Namespaces
+from tests.cluster.chaos.topics.conductor import Conductor
+from tests.cluster.chaos.topics.fleet import SMALL, EtcdProcess, TopicNode, small_disk
+from tests.cluster.chaos.topics.oracle import verdict_on
+from tests.cluster.chaos.topics.plan import NODES, Plan
+from tests.cluster.chaos.topics.record import RoundRecord
+from tests.cluster.chaos.topics.spark_reads import SparkReads, spark_reads
+from tests.cluster.history.events import dump
+from tests.kit.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A round that was judged."""
+
+    plan: Plan
+    verdict: Verdict
+    seconds: float
+    outages_ms: list[int]
+    """How long nobody acknowledged anything, after each leader that went."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return all that is known of it."""
+        return {
+            "seed": self.plan.seed,
+            "round": self.plan.number,
+            "theme": self.plan.theme,
+            "seconds": round(self.seconds, 2),
+            "outages_ms": self.outages_ms,
+            **self.verdict.as_json(),
+        }
+
+
+class Rounds:
+    """Plays rounds on processes that run."""
+
+    def __init__(
+        self,
+        nodes: list[TopicNode],
+        etcd: EtcdProcess | None,
+        network: Namespaces,
+        folder: Path,
+        spark: SparkReads | None,
+    ) -> None:
+        self._nodes = nodes
+        self._etcd = etcd
+        self._network = network
+        self._folder = folder
+        self._spark = spark
+        self._seen_bugs: set[tuple[str, str]] = set()
+
+    async def play(self, plan: Plan) -> RoundResult:
+        """Play one round, and judge it. Whoever ended by itself is found, and started again."""
+        record = RoundRecord(plan)
+        spark = self._spark if plan.has_spark else None
+        await Conductor(record, self._nodes, self._etcd, self._network, spark).run()
+        file = self._folder / f"round-{plan.seed}-{plan.number}.jsonl"
+        file.write_bytes(dump(record.events))
+        lines = (f"{asked}: {said}" for asked, said in record.refusals.items())
+        (self._folder / f"round-{plan.seed}-{plan.number}.refused").write_text("\n".join(lines))
+        delivered = (" ".join(map(str, each)) for each in record.delivered)
+        (self._folder / f"round-{plan.seed}-{plan.number}.delivered").write_text(
+            "\n".join(delivered)
+        )
+        ended = [node for node in self._nodes if not node.is_running]
+        errors = [*self._new_bugs(), *(f"{node.name} ended by itself" for node in ended)]
+        verdict = verdict_on(record, errors=errors)
+        for node in ended:
+            await node.start()
+        return RoundResult(plan, verdict, record.seconds, record.outages_ms())
+
+    def _new_bugs(self) -> list[str]:
+        found = {(node.name, line) for node in self._nodes for line in node.bugs()}
+        new = sorted(found - self._seen_bugs)
+        self._seen_bugs |= found
+        return [f"{name}: {line[:300]}" for name, line in new]
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, *, is_alone: bool = False, has_spark: bool = False, plant: str = ""
+) -> AsyncIterator[Rounds]:
+    """Run nodes and an etcd in a network of their own; or a node that is alone, and needs none."""
+    count = 1 if is_alone else NODES
+    with ExitStack() as stack:
+        network = stack.enter_context(Namespaces(NODES + 1))
+        small = 0 if is_alone else SMALL
+        stack.enter_context(small_disk(folder / f"node-{small + 1}"))
+        etcd = None
+        if not is_alone:
+            etcd = EtcdProcess(network, folder)
+            stack.callback(etcd.end)
+            await etcd.start()
+        endpoint = "" if etcd is None else etcd.endpoint
+        nodes = [TopicNode(index, network, folder, endpoint, plant) for index in range(count)]
+        for node in nodes:
+            stack.callback(node.end)
+        async with asyncio.TaskGroup() as tasks:
+            for node in nodes:
+                tasks.create_task(node.start())
+        spark = stack.enter_context(spark_reads(nodes)) if has_spark else None
+        yield Rounds(nodes, etcd, network, folder, spark)
