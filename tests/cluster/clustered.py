@@ -13,6 +13,7 @@ from tests.server.served import Served, config_in
 from waterclock.cluster.peer_link.frames import Hello
 from waterclock.model.clock import Clock
 from waterclock.node.node import running_node
+from waterclock.node.places import Places
 from waterclock.runtime.clock import SystemClock
 from waterclock.server.app import serve
 from waterclock.server.cluster.cluster import Cluster
@@ -28,17 +29,26 @@ class Member(Served):
 
 @asynccontextmanager
 async def member(
-    folder: Path, name: str, *, clock: Clock | None = None, **sections: Any
+    folder: Path,
+    name: str,
+    *,
+    clock: Clock | None = None,
+    places: Places | None = None,
+    **sections: Any,
 ) -> AsyncIterator[Member]:
-    """Run and serve a node that owns nothing until it is told of nodes."""
+    """Run and serve a node that owns nothing until it is told of nodes; with places, it shares its
+    topics."""
     config = config_in(folder, **sections)
     hello = Hello(name, "test", heartbeat_ms=500, silence_ms=10_000)
     cluster = Cluster(hello, PeerSecurity((b"secret",)), Random(name))
+    cluster.places = places
     async with (
         running_node(config, clock or SystemClock()) as node,
         serve(node, config, cluster=cluster) as server,
         cluster.peers.listening("127.0.0.1", 0),
-        grpc.aio.insecure_channel(server.addresses.grpc) as channel,
+        grpc.aio.insecure_channel(
+            server.addresses.grpc, options=[("grpc.max_receive_message_length", -1)]
+        ) as channel,
     ):
         it = Member(node, server, channel)
         it.cluster, it.name = cluster, name

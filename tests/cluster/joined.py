@@ -100,7 +100,8 @@ async def joined_node(
     """Run a node in this process, with those it joins by."""
     config = config_of(folder, name, *(each.seed for each in seeds), **sections)
     async with running_node(config, SystemClock()) as node:
-        clustered = ClusteredNode(config, node)
+        clustered = ClusteredNode(config, name)
+        clustered.take(node)
         async with (
             serve(node, config, cluster=clustered.cluster) as server,
             clustered.joined(server.addresses, server.access),

@@ -34,7 +34,7 @@ def test_the_id_of_a_request_is_in_what_is_logged_for_it_and_in_nothing_that_fol
     answering = Answering(
         answer_from({b"/streams": {b"GET": handler}}), tasks, body_bytes_max=1_000
     )
-    asked = ForwardedRequest(1, 1_000, b"GET", b"/streams", b"", b"", b"")
+    asked = ForwardedRequest(1_000, b"GET", b"/streams", b"", b"", b"")
 
     answering.requested(channel, asked.encode(), is_last=True)
 

@@ -19,6 +19,7 @@ from waterclock.cluster.gossip import (
 from waterclock.cluster.gossip.serf import encode_tags
 from waterclock.cluster.node_tags import NodeTags
 from waterclock.cluster.ring_members import CONFIRM_MS
+from waterclock.model.views import NodeAddress
 from waterclock.server.cluster.membership import EVENTS_MAX, Membership
 from waterclock.server.cluster.ownership import RingOwnership
 
@@ -127,6 +128,20 @@ def test_a_node_that_joined_is_linked_at_once_and_owns_streams_soon(a):
     a.timers.pass_ms(CONFIRM_MS)
     assert a.ring == ["a", "b"]
     assert a.owners.address("b") == "http://10.0.0.2:8080"
+
+
+def test_clients_are_told_of_nodes_that_are_there_and_stay(a):
+    a.tags = a.tags._replace(grpc_port=9000)
+    a.handle(Joined(member("b", tags_of(2, grpc_port=9000))))
+    a.handle(Joined(member("older", tags_of(3))))
+    a.handle(Joined(member("leaving", tags_of(4, grpc_port=9000, state="leaving"))))
+    a.handle(Joined(member("gone", tags_of(5, grpc_port=9000))))
+    a.handle(Failed(member("gone", tags_of(5, grpc_port=9000))))
+
+    assert a.addresses() == (
+        NodeAddress("a", "10.0.0.1:9000", "http://10.0.0.1:8080"),
+        NodeAddress("b", "10.0.0.2:9000", "http://10.0.0.2:8080"),
+    )
 
 
 @pytest.mark.parametrize("kind", [Left, Failed])

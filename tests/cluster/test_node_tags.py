@@ -10,7 +10,13 @@ TAGS = NodeTags("shop", "http://10.0.0.1:8080", "10.0.0.1", 7947, 200, "east")
 
 
 @pytest.mark.parametrize(
-    "tags", [TAGS, TAGS._replace(peer_host="fd00::1", zone=""), TAGS._replace(state=LEAVING)]
+    "tags",
+    [
+        TAGS,
+        TAGS._replace(peer_host="fd00::1", zone=""),
+        TAGS._replace(state=LEAVING),
+        TAGS._replace(grpc_port=9000),
+    ],
 )
 def test_tags_are_read_as_they_were_said(tags):
     assert decode_tags(tags.encode()) == tags
@@ -18,6 +24,25 @@ def test_tags_are_read_as_they_were_said(tags):
 
 def test_a_node_of_a_later_release_may_say_more():
     assert decode_tags(TAGS.encode() | {"wc": "2", "colour": "blue"}) == TAGS._replace(level=2)
+
+
+@pytest.mark.parametrize(
+    ("http", "port", "address"),
+    [
+        ("http://10.0.0.1:8080", 9000, "10.0.0.1:9000"),
+        ("https://mq-1.example.com:8080", 9000, "mq-1.example.com:9000"),
+        ("http://[fd00::1]:8080", 9000, "[fd00::1]:9000"),
+        ("http://10.0.0.1:8080", 0, ""),
+        ("", 9000, ""),
+    ],
+)
+def test_grpc_is_at_the_host_of_http(http, port, address):
+    assert TAGS._replace(http=http, grpc_port=port).grpc == address
+
+
+@pytest.mark.parametrize("port", ["", "0", "x", "65536", "123456", "-1", "٣"])
+def test_a_port_that_is_none_is_as_if_it_were_not_told(port):
+    assert decode_tags(TAGS.encode() | {"grpc": port}) == TAGS
 
 
 @pytest.mark.parametrize(

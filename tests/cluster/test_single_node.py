@@ -49,7 +49,7 @@ def test_every_method_about_topics_is_refused(method):
     if method in ("Admin/GetNode", "Backups/TakeBackup"):
         check_request(method, request_of(method, "orders"))
         return
-    with pytest.raises(NotSupported, match=r"run a node without cluster\.bootstrap_nodes"):
+    with pytest.raises(NotSupported, match=r"set cluster\.etcd"):
         check_request(method, request_of(method, "orders"))
 
 
@@ -126,7 +126,7 @@ async def test_over_http_and_grpc_topics_and_stores_are_refused_and_streams_go_o
             a.admin.ListTopics(admin_pb2.ListTopicsRequest()),
         )
         for call in calls:
-            with pytest.raises(grpc.aio.AioRpcError, match="bootstrap_nodes") as caught:
+            with pytest.raises(grpc.aio.AioRpcError, match=r"set cluster\.etcd") as caught:
                 await call
             assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
         members = a.broker.Subscribe()

@@ -1,0 +1,94 @@
+"""What several nodes answer is put together as one that has everything would have answered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.through import LedBy
+from waterclock.model.errors import Fenced, NotLeader
+from waterclock.node.schedule.pending import PagePosition, page_position, page_text
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.server.cluster.calls.merging import (
+    MERGES,
+    Answer,
+    Page,
+    by_partition,
+    merged_outcomes,
+    merged_page,
+)
+from waterclock.server.cluster.calls.place import LEADERS, LEADERS_ONCE
+from waterclock.server.cluster.calls.router import Router
+from waterclock.v1 import admin_pb2 as admin
+
+places = st.builds(PagePosition, st.integers(0, 5), st.integers(0, 3), st.integers(0, 20))
+
+
+def page_of(mine: list[PagePosition], after: PagePosition, limit: int) -> Page:
+    """Return what one node says."""
+    left = [(place, str(place)) for place in mine if place > after]
+    more = len(left) > limit
+    return Page(left[:limit], page_text(left[limit - 1][0]) if more else "")
+
+
+@given(st.sets(places, max_size=40), st.integers(1, 7), st.integers(1, 3))
+def test_pages_of_all_nodes_are_the_list_of_one(listed, limit, nodes):
+    wanted = sorted(listed)
+    shares = [[p for p in wanted if p.partition % nodes == node] for node in range(nodes)]
+    found: list[PagePosition] = []
+    after, page = PagePosition(-1, -1, -1), ""
+    while True:
+        merged = merged_page([page_of(mine, after, limit) for mine in shares], limit)
+        assert len(merged.listed) <= limit
+        found += [place for place, _ in merged.listed]
+        if not merged.next_page:
+            break
+        assert merged.next_page != page, "it goes on"
+        page = merged.next_page
+        after = page_position(page)
+    assert found == wanted
+
+
+def test_a_name_is_done_if_it_was_anywhere_and_else_what_became_of_it():
+    said = [([DONE, UNKNOWN, UNKNOWN], [2, 0, 0]), ([UNKNOWN, ALREADY_FIRED, UNKNOWN], [0, 0, 0])]
+    assert merged_outcomes(said) == ([DONE, ALREADY_FIRED, UNKNOWN], [2, 0, 0])
+
+
+def test_of_a_partition_its_leader_is_believed():
+    answers = [((1,), {0: "a0", 1: "a1"}), ((0, 2), {0: "b0", 1: "b1", 2: "b2"})]
+    assert by_partition(answers) == ["b0", "a1", "b2"]
+    assert by_partition([((), {1: "all", 0: "of it"})]) == ["of it", "all"]
+
+
+def test_a_node_without_a_copy_hides_no_topic_and_the_nodes_own_are_those_of_this_one():
+    def listed(node: str, *partitions: admin.Topic.Partition) -> Answer:
+        topics = [
+            admin.Topic(topic="orders", partitions=partitions),
+            admin.Topic(topic="__audit", partitions=partitions),
+        ]
+        return Answer(node, (), admin.ListTopicsResponse(topics=topics))
+
+    here = admin.Topic.Partition(partition=0, problem="is not open")
+    there = admin.Topic.Partition(partition=0)
+    merged = MERGES["Admin/ListTopics"](None, [listed("a", here), listed("b", there)], "a")
+
+    assert [each.topic for each in merged.topics] == ["__audit", "orders"]
+    assert merged.topics[1].partitions[0].problem == ""
+    assert merged.topics[0].partitions[0].problem == "is not open"
+
+
+class NoTopics:
+    """Knows none: they are asked of whoever makes them."""
+
+    def find(self, name: str) -> None:
+        return None
+
+
+def test_who_led_no_more_while_it_worked_says_so():
+    places = LedBy("a", leader="a")
+    router = Router(NoTopics(), places)  # type: ignore[arg-type]
+    router.check_still(LEADERS, {"topic": "orders"}.__getitem__, (0, 1))
+    places.leader = "b"
+    with pytest.raises(NotLeader):
+        router.check_still(LEADERS, {"topic": "orders"}.__getitem__, (0, 1))
+    with pytest.raises(Fenced):
+        router.check_still(LEADERS_ONCE, {"topic": "orders"}.__getitem__, (0, 1))

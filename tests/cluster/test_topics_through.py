@@ -1,0 +1,110 @@
+"""Topics over gRPC, HTTP and the client, asked of a node that leads nothing: another one answers.
+
+Some of each suite; `make test-through` runs all of them so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from grpc import StatusCode
+
+from tests.client import test_real_node
+from tests.cluster.through import through
+from tests.server import (
+    test_admin_api,
+    test_replay_stream,
+    test_rest_events,
+    test_rest_frames,
+    test_rest_messages,
+    test_rest_schedule,
+    test_scheduler_api,
+    test_subscribe_stream,
+    test_write_registry,
+)
+from tests.server.members import Member
+from tests.server.served import THROUGH
+from waterclock.v1 import admin_pb2 as admin
+from waterclock.v1 import broker_pb2 as pb
+
+TEST_S = 60
+SOME = (
+    test_admin_api.test_dead_letters_are_listed_redriven_and_purged,
+    test_real_node.test_a_message_for_later_comes_when_it_is_due,
+    test_replay_stream.test_a_named_replay_goes_on_behind_what_was_reported,
+    test_rest_events.test_events_come_as_they_are_published_and_are_acked_by_lease,
+    test_rest_events.test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new,
+    test_rest_frames.test_head_tells_the_length_and_no_more,
+    test_rest_messages.test_acked_messages_are_done_and_others_come_again,
+    test_rest_messages.test_a_poll_waits_for_the_first_message,
+    test_rest_schedule.test_messages_are_moved,
+    test_scheduler_api.test_a_pending_message_is_cancelled_by_id_or_position_once,
+    test_subscribe_stream.test_a_rejected_message_goes_to_the_dead_letters,
+    test_subscribe_stream.test_a_client_that_vanishes_gives_its_place_to_others,
+    test_write_registry.test_a_batch_is_begun_finished_and_committed,
+)
+
+
+@pytest.mark.parametrize("test", SOME, ids=lambda test: test.__name__.removeprefix("test_"))
+async def test_through_a_node_that_leads_nothing(
+    test: Callable[[Path], Awaitable[None]], tmp_path, monkeypatch
+):
+    monkeypatch.setenv(THROUGH, "1")
+    request = {"monkeypatch": monkeypatch} if "monkeypatch" in test.__code__.co_varnames else {}
+    async with asyncio.timeout(TEST_S):
+        await test(tmp_path, **request)
+
+
+async def test_what_is_published_here_is_stored_where_it_is_led(tmp_path):
+    async with asyncio.timeout(TEST_S), through(tmp_path) as it:
+        published = await it.publish(b"a", b"b")
+        again = await it.publish(b"b", b"c")
+
+        assert (published.first_offset, published.made_partitions) == (0, 1)
+        assert list(again.offsets) == [1, 2]
+        assert list(again.duplicates) == [0]
+        host = it.node.topics.get("orders").partition(0)
+        assert host.store.acknowledged_end == 3
+        topic = await it.admin.GetTopic(admin.GetTopicRequest(topic="orders"))
+        assert topic.partitions[0].end_offset == 3
+        fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders"))
+        assert fetched.next_offset == 3
+
+
+async def test_a_member_finishes_what_it_holds_when_the_node_it_asked_stops(tmp_path):
+    async with asyncio.timeout(TEST_S), through(tmp_path) as it:
+        await it.publish(b"held")
+        member = Member(it)
+        await member.open()
+        held = await member.delivery()
+
+        it.server.calls.stop()
+        await member.answer(pb.Answer.ACK, held)
+
+        assert (await member.ended())[0] == StatusCode.UNAVAILABLE
+        assert it.node.groups.get("orders", "g").partitions[0].committed == 1
+
+
+async def test_a_member_that_holds_on_is_ended_with_the_drain_of_the_node_it_asked(tmp_path):
+    async with asyncio.timeout(TEST_S), through(tmp_path) as it:
+        await it.publish(b"held")
+        member = Member(it)
+        await member.open()
+        await member.delivery()
+
+        it.server.calls.stop()
+        it.server.calls.end()
+
+        assert (await member.ended())[0] == StatusCode.UNAVAILABLE
+
+
+async def test_a_replay_ends_when_the_node_it_was_asked_of_stops(tmp_path):
+    async with asyncio.timeout(TEST_S), through(tmp_path) as it:
+        await it.publish(b"a")
+        reader = await test_replay_stream.Reader(it, topic="orders", name="again").begin()
+        assert await reader.values() == [b"a"]
+
+        it.server.calls.stop()
+
+        assert (await reader.ended())[0] == StatusCode.UNAVAILABLE
