@@ -27,7 +27,7 @@ def batches(
 
     async def run() -> None:
         async with opened(port) as channel, fresh_topic(channel, partitions=partitions) as topic:
-            requests = _requests(topic, batch, messages // batch + WARM_UP_BATCHES, partitions)
+            requests = requests_of(topic, batch, messages // batch + WARM_UP_BATCHES, partitions)
             first, requests = requests[:WARM_UP_BATCHES], requests[WARM_UP_BATCHES:]
             await stream_all(channel, first, window=window)
             with watch.running(len(requests) * batch):
@@ -37,7 +37,8 @@ def batches(
     uvloop.run(run())
 
 
-def _requests(topic: str, batch: int, count: int, partitions: int) -> list[bytes]:
+def requests_of(topic: str, batch: int, count: int, partitions: int) -> list[bytes]:
+    """Encode batches of messages, each for the next partition."""
     producer = Producer(int.from_bytes(os.urandom(7)), batch_messages=batch)
     return [
         publish_request(topic, body, partition=number % partitions)

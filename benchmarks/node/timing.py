@@ -57,18 +57,22 @@ def latency(watch: Stopwatch, port: int, *, rate: int, messages: int) -> None:
     """Publish at a rate and consume; tell how long both took."""
 
     async def run() -> None:
-        async with (
-            opened(port) as channel,
-            fresh_topic(channel) as topic,
-            connect(f"127.0.0.1:{port}") as client,
-            client.subscribe(topic, group="bench") as subscription,
-        ):
-            await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)
-            with watch.running(messages):
-                times = await _round(_Talk(client, topic, messages), subscription, rate=rate)
-            tell(watch, times)
+        async with opened(port) as channel, fresh_topic(channel) as topic:
+            await talk(watch, port, topic, rate=rate, messages=messages)
 
     uvloop.run(run())
+
+
+async def talk(watch: Stopwatch, port: int, topic: str, *, rate: int, messages: int) -> None:
+    """Publish to a topic that is there, at a rate, and consume from it; tell how long both took."""
+    async with (
+        connect(f"127.0.0.1:{port}") as client,
+        client.subscribe(topic, group="bench") as subscription,
+    ):
+        await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)
+        with watch.running(messages):
+            times = await _round(_Talk(client, topic, messages), subscription, rate=rate)
+        tell(watch, times)
 
 
 async def _round(talk: _Talk, subscription: Subscription, *, rate: int) -> Times:

@@ -74,6 +74,13 @@ CASES = {
         "grpc_p99_beside_stream_ms": "ms",
         "http_p99_beside_http_ms": "ms",
     },
+    "partitions": {
+        "made_s": "s",
+        "share_64_callers": "of one partition",
+        "share_1024_callers": "of one partition",
+        "ready_s": "s",
+        "descriptors": "files",
+    },
     "security": {
         "batch_token": RATE,
         "batch_tls": RATE,
