@@ -88,11 +88,13 @@ def _folder(data: Path | None) -> Path:
 def _plain(folder: Path, steps: Steps, seconds: float) -> dict[str, object]:
     broken = steps.broken()
     plain = asdict(steps)
+    crashes = [steps.crashed, *filter(None, [steps.failed_over.orders])]
+    lost = sum(crashed.lost for crashed in crashes)
     plain["crashed"]["lost"] = steps.crashed.lost
     return {
         "ok": not broken,
         "broken": broken,
-        "lost": steps.crashed.lost,
+        "lost": lost,
         "folder": str(folder),
         "seconds": round(seconds, 3),
         **plain,

@@ -14,6 +14,7 @@ import waterclock
 from demos.node.steps import (
     Crashed,
     Damaged,
+    FailedOver,
     Fired,
     Redriven,
     Replayed,
@@ -76,6 +77,8 @@ class Printer:
                 self._stopped(step)
             case Damaged():
                 self._damaged(step)
+            case FailedOver():
+                self._failed_over(step)
             case _:
                 assert_never(step)
 
@@ -208,6 +211,25 @@ class Printer:
             "nothing deleted" if step.is_unchanged else "FILES WERE CHANGED",
             is_good=_is_kept(step),
         )
+
+    def _failed_over(self, step: FailedOver) -> None:
+        self._title("Kill a leader of three nodes, and leave it dead")
+        if step.orders is None:
+            self._say(f"Left out: {step.missing}.")
+            return
+        orders = step.orders
+        self._say(
+            f"Three nodes kept every message. {step.leader} was killed; {step.successor} leads in"
+            f" its stead, under epoch {step.epoch}. Clients went on at the nodes that are left."
+        )
+        self._facts(
+            (f"{orders.acknowledged_before:,}", "messages acknowledged before the kill"),
+            (f"{orders.acknowledged - orders.acknowledged_before:,}", "after it"),
+            (f"{orders.delivered:,}", "delivered"),
+            (f"{orders.again:,}", "delivered again, as their ack had not been saved"),
+            (ms_text(orders.silence_ms), "without an answer"),
+        )
+        self._result(f"{orders.lost:,} lost", f"{orders.early:,} early", is_good=_is_kept(step))
 
     def end(self, steps: Steps, seconds: float) -> None:
         """Say how it ended, and what to type next."""

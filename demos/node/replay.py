@@ -2,7 +2,7 @@
 
 import time
 
-from demos.node.crash import TOPIC
+from demos.node.orders import TOPIC
 from demos.node.steps import Replayed
 from waterclock.client.client import Client
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from demos.node import crash, damage, failures, replay, schedule
+from demos.node import crash, damage, failover, failures, orders, replay, schedule
 from demos.node.node_process import NodeProcess
 from demos.node.steps import Started, Step, Steps, Stopped
 from waterclock.cli.output.terminal import busy
@@ -12,6 +12,7 @@ from waterclock.client.client import connect
 DATA = "node"
 """Below the demo's folder: what the node keeps."""
 DAMAGED = "damaged"
+CLUSTER = "cluster"
 SETTINGS = ("log.preallocate_bytes=1MiB", *failures.SETTINGS)
 
 
@@ -45,9 +46,15 @@ async def run(folder: Path, on_step: Callable[[Step], None]) -> Steps:
             stopped = Stopped(*await node.stop())
         on_step(stopped)
     with busy("copying a log, flipping a bit, reading all of it"):
-        damaged = damage.damage(_log_of(folder / DATA, crash.TOPIC), folder / DAMAGED)
+        damaged = damage.damage(_log_of(folder / DATA, orders.TOPIC), folder / DAMAGED)
     on_step(damaged)
-    return Steps(started, scheduled, fired, retried, redriven, crashed, replayed, stopped, damaged)
+    with busy("starting three nodes") as show:
+        failed_over = await failover.fail_over(folder / CLUSTER, SETTINGS, show)
+    on_step(failed_over)
+    return Steps(
+        started, scheduled, fired, retried, redriven, crashed, replayed, stopped, damaged,
+        failed_over,
+    )  # fmt: skip
 
 
 def _log_of(data: Path, topic: str) -> Path:

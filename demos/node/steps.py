@@ -194,6 +194,24 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedOver:
+    """Of three nodes, one that led was killed at work, and stayed away."""
+
+    leader: str = ""
+    successor: str = ""
+    epoch: int = 0
+    orders: Crashed | None = None
+    missing: str = ""
+    """What it takes to see this, if that is not there."""
+
+    def broken(self) -> Iterator[str]:
+        if self.orders is not None:
+            yield from self.orders.broken()
+            if self.leader == self.successor:
+                yield "nobody leads in the stead of a node that is gone"
+
+
+@dataclass(frozen=True, slots=True)
 class Damaged:
     """One bit was flipped in a copy of the log."""
 
@@ -218,7 +236,18 @@ class Damaged:
             yield "bytes were changed around damage"
 
 
-Step = Started | Scheduled | Fired | Retried | Redriven | Crashed | Replayed | Stopped | Damaged
+Step = (
+    Started
+    | Scheduled
+    | Fired
+    | Retried
+    | Redriven
+    | Crashed
+    | Replayed
+    | Stopped
+    | Damaged
+    | FailedOver
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +263,7 @@ class Steps:
     replayed: Replayed
     stopped: Stopped
     damaged: Damaged
+    failed_over: FailedOver
 
     def broken(self) -> list[str]:
         """Return the guarantees that were not kept."""

@@ -1,10 +1,12 @@
 """The demo runs as a stranger runs it, keeps its guarantees, and says so if it does not."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from demos.node.steps import (
     Crashed,
     Damaged,
     DeadLetterRow,
+    FailedOver,
     Fired,
     Pending,
     Redriven,
@@ -26,11 +29,16 @@ from demos.node.steps import (
     Steps,
     Stopped,
 )
+from tests.cluster.coordinator.etcd_servers import programs
 from waterclock.log.recovery import Damage
 from waterclock.model.ids import Offset
 from waterclock.model.message import Message
 from waterclock.storage.local_log import open_log
 
+CRASHED = Crashed(
+    acknowledged=100, acknowledged_before=60, scheduled=20, delivered=100, again=7, early=0,
+    refused=0, silence_ms=1_500.0, ready_ms=900.0,
+)  # fmt: skip
 KEPT = Steps(
     Started("127.0.0.1:9000", "http://127.0.0.1:8080", 900.0),
     Scheduled(
@@ -48,22 +56,23 @@ KEPT = Steps(
     Redriven(
         [DeadLetterRow("0/0", "account-1", "pay 1.00", "nacked", 3)], redriven=1, done=1, left=0
     ),
-    Crashed(
-        acknowledged=100, acknowledged_before=60, scheduled=20, delivered=100, again=7, early=0,
-        refused=0, silence_ms=1_500.0, ready_ms=900.0,
-    ),
+    CRASHED,
     Replayed(
         expected=100, found=100, stored_twice=0, broken_off_at=50, again=3, seconds=0.1
     ),
     Stopped(exit_code=0, stop_ms=30.0),
     Damaged("copy", "file", 1, [Damage(0, 1, Offset(0), Offset(1), "rot")], True, 90, 10, 0, True),
+    FailedOver("node-1", "node-2", 2, CRASHED),
 )  # fmt: skip
 
 
+@pytest.mark.etcd
 def test_the_demo_runs_and_loses_nothing(tmp_path):
+    etcd = Path(programs().find("etcd")).parent
     run = subprocess.run(
         [sys.executable, "-m", "demos.node", "--json", "--data", tmp_path / "new" / "demo"],
         capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{os.environ['PATH']}:{etcd}"},
     )  # fmt: skip
 
     assert (run.returncode, run.stderr) == (0, "")
@@ -78,6 +87,8 @@ def test_the_demo_runs_and_loses_nothing(tmp_path):
     assert 0 < crashed["acknowledged_before"] < crashed["acknowledged"]
     assert replayed["stored_twice"] == 0
     assert found["stopped"]["exit_code"] == 0
+    orders = found["failed_over"]["orders"]
+    assert orders["delivered"] == orders["acknowledged"] > orders["acknowledged_before"] > 0
     assert (found["damaged"]["is_found"], found["damaged"]["wrong"]) == (True, 0)
 
 
@@ -114,8 +125,8 @@ def test_the_demo_prints_its_steps_in_plain_text_and_ends_with_what_to_type(
     result = demo("--data", tmp_path / "demo")
 
     assert result.exit_code == 0
-    numbers = re.findall(r"^(\d)  ", result.stdout, re.MULTILINE)
-    assert numbers == [str(number) for number in range(1, 10)]
+    numbers = re.findall(r"^(\d+)  ", result.stdout, re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, 11)]
     assert "\x1b" not in result.output
     assert max(map(len, result.stdout.splitlines()[2:60])) <= 110
     assert "0 lost, 0 early" in result.stdout
@@ -132,6 +143,15 @@ def test_a_lost_message_fails_the_demo(demo, outcome, tmp_path):
     assert shown.exit_code == found.exit_code == 1
     assert "NOT KEPT: an acknowledged message was lost" in shown.stdout
     assert json.loads(found.stdout)["lost"] == 1
+
+
+def test_without_an_etcd_the_demo_says_what_is_missing(demo, outcome, tmp_path):
+    outcome(replace(KEPT, failed_over=FailedOver(missing="there is no etcd")))
+
+    result = demo("--data", tmp_path / "demo")
+
+    assert result.exit_code == 0
+    assert "Left out: there is no etcd." in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -156,6 +176,8 @@ def test_a_lost_message_fails_the_demo(demo, outcome, tmp_path):
         ("stopped", {"exit_code": 1}, "did not stop well"),
         ("damaged", {"is_found": False}, "damage was not found"),
         ("damaged", {"wrong": 1}, "a wrong message was served"),
+        ("failed_over", {"successor": "node-1"}, "nobody leads in the stead"),
+        ("failed_over", {"orders": replace(CRASHED, delivered=99)}, "message was lost"),
         ("damaged", {"is_unchanged": False}, "bytes were changed around damage"),
     ],
 )
