@@ -14,7 +14,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := log publish consume schedule latency streams spark burrow dispatch lease security quota cluster hot_stream
+BENCHES := log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream partitions
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -29,13 +29,19 @@ setup: $(SPARK)  ## Create .venv from requirements.lock (does nothing when it is
 run: $(STAMP)  ## Run a node on the default ports, its data in ./waterclock-data
 	@$(BIN)/waterclock up
 
-demo: $(STAMP)  ## A node at work: schedule, fire, retry, redrive, kill -9, replay; nothing lost
+demo: $(STAMP)  ## A node at work: schedule, fire, retry, redrive, kill -9, replay, failover; nothing lost
 	@$(BIN)/python -m demos.node
 
 demo-dispatch: $(STAMP)  ## Dispatchers and workers on a Redis, some killed: nothing lost, nothing twice
 	@$(BIN)/python -m demos.dispatch --chaos
 
-test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
+# Types and the site take one core each for a while, so the tests begin beside them.
+test: style $(SPARK) $(SITE)  ## Everything CI runs: style, types, the docs site and all tests
+	@$(MAKE) --no-print-directory types >.venv/types.log 2>&1 & types=$$!; \
+	$(MAKE) --no-print-directory docs >.venv/docs.log 2>&1 & docs=$$!; \
+	$(MAKE) --no-print-directory unit; failed=$$?; \
+	wait $$types || failed=1; wait $$docs || failed=1; \
+	cat .venv/types.log .venv/docs.log; exit $$failed
 
 # What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
 check: NEEDS := not (spark or kafka or redis or serf or etcd or databases or browser or deploy or chaos or plants or benches)
@@ -98,7 +104,7 @@ sim: N := $(or $(N),20000)
 sim: $(STAMP)  ## Long random histories of storage and streams; N= how many, SEED= replays
 	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
-		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
+		tests/storage/test_histories.py tests/storage/test_shared_histories.py -k no_history --hypothesis-profile=sim
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/streams/test_histories.py
 
@@ -140,23 +146,47 @@ dispatch-chaos: $(STAMP)  ## Real ones with a real Redis, killed, paused, cut of
 dispatch-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
 	@$(BIN)/python -m tests.dispatch.chaos --plants
 
+# Those that are left out hold up, or look into, the node that clients are connected to, which is not
+# the one that works here; `restarts_loses` has a port for one node, and here are two. A member that
+# has left while its dead letters cannot be written is told of the stop later (`does_not_wait_for`).
+# The suites of streams have their own: tests/cluster/test_streams_through.py.
+THROUGH_NOT := singles_share or whose_caller_went or bytes_in_flight_are_refused or fetch_waits_for \
+  or tells_who_it_is or tells_about_itself or too_much_waits or vanishes_leaves or beyond_its_batches \
+  or answers_what_it_has_read or does_not_wait_for_dead_letters or restarts_loses_nothing
+test-through: $(STAMP)  ## The suites of gRPC, HTTP and the client, asked of a node that leads nothing
+	@WATERCLOCK_THROUGH=1 $(BIN)/python -m pytest -q -n 2 -k "not ($(THROUGH_NOT))" \
+	  $(addprefix tests/server/test_,$(addsuffix .py,broker_api admin_api scheduler_api publish_stream \
+	  subscribe_stream replay_stream write_registry rest_topics rest_messages rest_consumers \
+	  rest_schedule rest_frames rest_events limits)) \
+	  $(addprefix tests/client/test_,$(addsuffix .py,real_node blocking snapshots))
+
 cluster-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
-cluster-sim: N := $(or $(N),5)
-cluster-sim: $(STAMP)  ## Simulated clusters of 100 nodes; N= trials of each scenario, SEED= the first, SCENARIO= one of them
-	@$(BIN)/python -m tests.cluster.simulation --seeds $(N) --seed $(SEED) $(SCENARIO:%=--scenario %)
-	@$(BIN)/python -m tests.cluster.hot_streams.stories --seed $(SEED) --count $$((20 * $(N)))
+cluster-sim: N := $(or $(N),100)
+# Of streams fewer: their clusters are of a hundred nodes. A scenario that is named is played N times.
+cluster-sim: $(STAMP)  ## Simulated clusters, replicated topics and streams; N= how many, SEED= the first, SCENARIO= topics or one of streams
+ifneq ($(SCENARIO),)
+	@$(BIN)/python -m tests.cluster.simulation$(if $(filter topics,$(SCENARIO)),.topics, --scenario $(SCENARIO)) --seeds $(N) --seed $(SEED)
+else
+	@$(BIN)/python -m tests.cluster.simulation.topics --seeds $(N) --seed $(SEED)
+	@$(BIN)/python -m tests.cluster.simulation --seeds $$((1 + $(N) / 1000)) --seed $(SEED)
+	@$(BIN)/python -m tests.cluster.hot_streams.stories --seed $(SEED) --count $$((20 + $(N) / 10))
+endif
 
 cluster-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
+	@$(BIN)/python -m tests.cluster.simulation.topics --plants
 	@$(BIN)/python -m tests.cluster.simulation --plants
 	@$(BIN)/python -m tests.cluster.hot_streams.stories --plants
 
 cluster-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 cluster-chaos: N := $(or $(N),28)
-cluster-chaos: $(STAMP)  ## Nodes in network namespaces, killed, paused, cut off, joining and leaving; N= rounds, SEED= chooses (root)
-	@echo "again with: make cluster-chaos N=$(N) SEED=$(SEED)"
+cluster-chaos: MINUTES := $(or $(MINUTES),10)
+cluster-chaos: $(STAMP) $(SPARK)  ## Nodes in network namespaces, killed, paused, cut off, wiped: topics for MINUTES=, with a real etcd; N= rounds of streams; SEED= chooses (root)
+	@echo "again with: make cluster-chaos MINUTES=$(MINUTES) N=$(N) SEED=$(SEED)"
+	@GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.cluster.chaos.topics --minutes $(MINUTES) --seed $(SEED) --spark
 	@$(BIN)/python -m tests.cluster.chaos --rounds $(N) --seed $(SEED)
 
 cluster-chaos-plants: $(STAMP)  ## The same with bugs planted in the nodes: each must be found (root)
+	@GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.cluster.chaos.topics --plants
 	@$(BIN)/python -m tests.cluster.chaos --plants
 
 # gRPC is told not to watch for forks: it would log each start of a node.
