@@ -134,6 +134,9 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
     """The servicers, what they hold, and what they were asked."""
 
     def __init__(self) -> None:
+        # Arrow imports pandas with its first `from_pylist`: before a client is there, for it takes
+        # seconds, and whoever has several nodes leaves one that answers no ping for three.
+        pa.array([0])
         self.topics: dict[str, FakeTopic] = defaultdict(FakeTopic)
         self.groups: dict[tuple[str, str], FakeGroup] = defaultdict(FakeGroup)
         self.sessions: list[FakeSession] = []
