@@ -36,7 +36,8 @@ def changed(frame: Frame, **fields: object) -> Frame:
 
 
 def read(data: bytes, end: LogEnd = END) -> list[list[Frame]]:
-    return read_foreign(data, end, leader_epoch=LEADER)
+    groups = read_foreign(data, end, leader_epoch=LEADER)
+    return [[foreign.frame for foreign in group] for group in groups]
 
 
 def test_seen_frames_stay_with_the_frame_before_them():

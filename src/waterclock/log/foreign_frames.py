@@ -11,6 +11,8 @@ else is refused as a whole, before a byte is written: the replica asks again, or
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from waterclock.log.frame import Frame, FrameHeader, FrameType, flushed_up_to, read_frame
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, ForeignFile, FrameDamaged
@@ -26,20 +28,27 @@ class LogEnd(NamedTuple):
     log_tag: int
 
 
+class ForeignFrame(NamedTuple):
+    """A frame of another replica, and what it holds: both lie in the bytes that came."""
+
+    frame: Frame
+    rows: pa.RecordBatch
+
+
 def read_foreign(
     data: bytes | memoryview, end: LogEnd, *, leader_epoch: Epoch
-) -> list[list[Frame]]:
+) -> list[list[ForeignFrame]]:
     """Return the frames in `data`, each with the `seen` frames behind it, or raise BadInput."""
-    groups: list[list[Frame]] = []
-    for frame in _frames(data):
-        problem = _problem(frame.header, end, leader_epoch)
+    groups: list[list[ForeignFrame]] = []
+    for foreign in _frames(data):
+        header = foreign.frame.header
+        problem = _problem(header, end, leader_epoch)
         if problem:
-            raise BadInput(f"frame at offset {frame.header.base_offset}: {problem}")
-        header = frame.header
+            raise BadInput(f"frame at offset {header.base_offset}: {problem}")
         if header.type is not FrameType.SEEN:
-            groups.append([frame])
+            groups.append([foreign])
         elif groups:
-            groups[-1].append(frame)
+            groups[-1].append(foreign)
         else:
             # It spans no offset, so nothing would tell it from one that is here already.
             raise BadInput(f"a `seen` frame at {header.base_offset} without the frame before it")
@@ -52,15 +61,15 @@ def with_flushed_end(header: FrameHeader, flushed_end: int) -> FrameHeader:
     return header._replace(unflushed=flushed_up_to(header.base_offset, flushed_end))
 
 
-def _frames(data: bytes | memoryview) -> Iterator[Frame]:
+def _frames(data: bytes | memoryview) -> Iterator[ForeignFrame]:
     position = 0
     while position < len(data):
         try:
             frame = read_frame(data, position)
-            decode(frame.header, frame.body)  # it holds the rows its header says
+            rows = decode(frame.header, frame.body)  # as many as its header says
         except (FrameDamaged, ForeignFile) as error:
             raise BadInput(f"frames of another replica: {error}") from error
-        yield frame
+        yield ForeignFrame(frame, rows)
         position += frame.header.size
 
 

@@ -6,9 +6,14 @@ which it is compared with others'.
 """
 
 from waterclock.cluster.replication.lineage import EpochEnd, EpochStart, Lineage
-from waterclock.log.foreign_frames import LogEnd, read_foreign, with_flushed_end
-from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType, encode_header
-from waterclock.log.schema import decode, row_offsets
+from waterclock.log.foreign_frames import (
+    ForeignFrame,
+    LogEnd,
+    read_foreign,
+    with_flushed_end,
+)
+from waterclock.log.frame import CARRIES_IDS, FrameHeader, FrameType, encode_header
+from waterclock.log.schema import row_offsets
 from waterclock.log.sidecars.derived import note_timers
 from waterclock.model.errors import BadInput, Closed, OffsetOutOfRange, PartitionFaulty
 from waterclock.model.ids import Epoch, Offset
@@ -128,43 +133,48 @@ class ReplicaLog:
         store.check_appendable()
         end = LogEnd(store.end, store.epoch, store.log_time_ms, store.segments[-1].log_tag)
         groups = read_foreign(data, end, leader_epoch=leader_epoch)
-        self._note_epochs([frame.header for frame, *_ in groups])
+        self._note_epochs([first.frame.header for first, *_ in groups])
         for group in groups:
             self._append(group, now_ms)
         return store.end
 
     def _note_epochs(self, headers: list[FrameHeader]) -> None:
         """Make the epochs that begin in these frames durable, before the frames are written."""
+        beginning = [header for header in headers if header.type is FrameType.EPOCH]
+        if not beginning:
+            return
         lineage = self.lineage
-        for header in headers:
-            if header.type is FrameType.EPOCH:
-                starts = lineage.begun(header.epoch, header.base_offset)
-                lineage = Lineage(starts, header.end_offset)
-        if len(lineage.starts) > len(self.lineage.starts):
-            self._save(lineage.starts)
+        for header in beginning:
+            starts = lineage.begun(header.epoch, header.base_offset)
+            lineage = Lineage(starts, header.end_offset)
+        self._save(lineage.starts)
 
-    def _append(self, group: list[Frame], now_ms: int) -> None:
+    def _append(self, group: list[ForeignFrame], now_ms: int) -> None:
         """Write a frame and the `seen` frames behind it, which speak of it, into one segment."""
         store = self.store
-        size = sum(frame.header.size for frame in group)
-        store.make_room(size, group[0].header.span, now_ms)
-        headers = [with_flushed_end(frame.header, store.flushed_end) for frame in group]
+        size = sum(frame.header.size for frame, _ in group)
+        store.make_room(size, group[0].frame.header.span, now_ms)
+        headers = [with_flushed_end(frame.header, store.flushed_end) for frame, _ in group]
         parts: list[Bytes] = []
-        for header, frame in zip(headers, group, strict=True):
+        for header, (frame, _) in zip(headers, group, strict=True):
             parts += (encode_header(header), frame.body)
         with store.in_step():
             store.write_frames(headers, parts)
-            for frame in group:
-                self._note_ids(frame)
-                note_timers(store.active_delta, frame)
+            for foreign in group:
+                self._note_ids(foreign)
+                note_timers(store.active_delta, foreign.frame)
 
-    def _note_ids(self, frame: Frame) -> None:
-        ids, header = self.store.ids, frame.header
+    def _note_ids(self, foreign: ForeignFrame) -> None:
+        ids, header = self.store.ids, foreign.frame.header
         if ids is None or header.type not in CARRIES_IDS or not header.rows:
             return
-        batch = decode(header, frame.body)
-        fps = ids.fingerprints(batch.column("message_id"))
-        ids.remember(fps, row_offsets(header, batch), is_tracked=header.is_tracked)
+        rows = foreign.rows
+        is_dense = header.type is not FrameType.SEEN and not header.is_sparse
+        ids.remember(
+            ids.fingerprints(rows.column("message_id")),
+            range(header.base_offset, header.end_offset) if is_dense else row_offsets(header, rows),
+            is_tracked=header.is_tracked,
+        )
 
     def truncate(self, end: int) -> None:
         """Give up everything from `end` on, where this log's lineage leaves its leader's.

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.id_index.fingerprint import (
+    FEW_IDS,
     STEP_IDS,
     Fingerprints,
     IdFilter,
@@ -67,6 +68,8 @@ _NO_CANDIDATES: Final = Candidates(np.empty(0, np.int64), np.empty(0, np.int64))
 
 def first_occurrence(fps: Fingerprints) -> npt.NDArray[np.int64] | None:
     """Give for each row the first row with the same fingerprint, or None if all are distinct."""
+    if len(fps) <= FEW_IDS and len(set(fps.tolist())) == len(fps):
+        return None
     ordered = np.sort(fps)
     if not (ordered[1:] == ordered[:-1]).any():
         return None
@@ -211,6 +214,8 @@ class IdIndex:
     def lookup(self, fps: Fingerprints) -> Candidates:
         """Find every offset that may hold one of the ids. You must compare the stored ids."""
         self._complete_filter()
+        if len(fps) <= FEW_IDS and not any(map(self._filter.might_contain_one, fps.tolist())):
+            return _NO_CANDIDATES
         suspects = np.flatnonzero(self._filter.might_contain(fps))
         if not len(suspects):
             return _NO_CANDIDATES
@@ -248,8 +253,9 @@ class IdIndex:
     ) -> None:
         """Record the ids just written at these offsets: for dedup, or if not `is_tracked` aside."""
         assert self._active is not None, "no segment is open"
-        if len(fps) == 1:
-            self.remember_one(int(fps[0]), int(offsets[0]), is_tracked=is_tracked)
+        if len(fps) <= FEW_IDS:
+            for fp, offset in zip(fps.tolist(), offsets, strict=True):
+                self.remember_one(fp, int(offset), is_tracked=is_tracked)
             return
         places = offsets.start if isinstance(offsets, range) else offsets
         if is_tracked:
