@@ -1,10 +1,13 @@
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.examples import examples
+from tests.node.gated_publishes import GatedPublishes
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
@@ -22,7 +25,8 @@ from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, PublishBatcher
+from waterclock.node.publish import batcher as batcher_module
+from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, COMPANY_MIN, PublishBatcher
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.publisher import Published
 from waterclock.storage.local_log import stored_messages
@@ -257,6 +261,83 @@ async def test_singles_share_a_batch(tmp_path):
     assert sorted(answer.offset for answer in answers) == list(range(100))
     assert len({answer.message_id for answer in answers}) == 100
     assert batches == 1
+
+
+@asynccontextmanager
+async def batching(hosts: Hosts, *, linger_ms: int) -> AsyncIterator[PublishBatcher]:
+    """Run a batcher with a topic `t`."""
+    await hosts.topic("t")
+    async with asyncio.TaskGroup() as tasks:
+        batcher = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=linger_ms)
+        running = tasks.create_task(batcher.run())
+        await asyncio.sleep(0)
+        yield batcher
+        running.cancel()
+
+
+async def test_a_single_waits_for_nobody_where_nothing_is_being_stored(tmp_path):
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
+        answers = [await batcher.publish("t", Message(b"x")) for _ in range(3)]
+
+        assert [answer.offset for answer in answers] == [0, 1, 2]
+
+
+async def test_singles_wait_while_others_are_being_stored_and_then_go_together(
+    tmp_path, monkeypatch
+):
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
+        publishes = GatedPublishes(monkeypatch)
+        calls = []
+        for _ in range(4):
+            calls.append(asyncio.ensure_future(batcher.publish("t", Message(b"x"))))
+            await publishes.came(1)
+        publishes.gate.set()
+        await asyncio.gather(*calls)
+
+        await publishes.came(1, 3)
+
+
+async def test_singles_wait_for_others_where_the_last_ones_had_company(tmp_path, monkeypatch):
+    monkeypatch.setattr(batcher_module, "BATCH_MESSAGES_MAX", COMPANY_MIN)
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
+        publishes = GatedPublishes(monkeypatch)
+        publishes.gate.set()
+        for _ in range(2):
+            calls = []
+            for _ in range(COMPANY_MIN):
+                calls.append(asyncio.ensure_future(batcher.publish("t", Message(b"x"))))
+                if publishes.counts:  # the others come later, and nothing is being stored
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+            await asyncio.gather(*calls)
+
+        await publishes.came(COMPANY_MIN, COMPANY_MIN)
+
+
+async def test_singles_wait_no_longer_than_they_may_for_others_to_be_stored(tmp_path, monkeypatch):
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=1) as batcher:
+        publishes = GatedPublishes(monkeypatch)
+        calls = [asyncio.ensure_future(batcher.publish("t", Message(b"x")))]
+        await publishes.came(1)
+        calls.append(asyncio.ensure_future(batcher.publish("t", Message(b"x"))))
+        await publishes.came(1, 1)
+        publishes.gate.set()
+
+        assert [answer.offset for answer in await asyncio.gather(*calls)] == [0, 1]
+
+
+async def test_singles_that_wait_are_sent_when_those_before_them_are_refused(tmp_path, monkeypatch):
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
+        publishes = GatedPublishes(monkeypatch)
+        too_large = Message(b"x" * (Limits().message_bytes_max + 1))
+        wrong = asyncio.ensure_future(batcher.publish("t", too_large))
+        await asyncio.sleep(0)
+        right = [asyncio.ensure_future(batcher.publish("t", Message(b"x"))) for _ in range(2)]
+        publishes.gate.set()
+
+        with pytest.raises(LimitExceeded):
+            await wrong
+        assert [answer.offset for answer in await asyncio.gather(*right)] == [0, 1]
 
 
 async def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):

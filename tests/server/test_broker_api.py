@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from grpc import StatusCode
 
+from tests.node.gated_publishes import GatedPublishes
 from tests.server.http_client import until
 from tests.server.members import Member
 from tests.server.served import Gate, arrow_of, failure, running_server
@@ -75,17 +76,23 @@ async def test_a_batch_falls_apart_by_key(tmp_path):
 async def test_singles_share_a_batch_and_are_answered_each(tmp_path, monkeypatch):
     monkeypatch.setattr(batcher, "BATCH_MESSAGES_MAX", 100)
     async with running_server(tmp_path) as it:
-        it.node.batcher._linger_s = 3_600  # only a full batch is sent
+        it.node.batcher._linger_s = 3_600  # while one is being stored, only a full batch is sent
+        publishes = GatedPublishes(monkeypatch)
         requests = [
             pb.PublishRequest(topic="orders", message=pb.Message(value=b"%d" % i))
-            for i in range(100)
+            for i in range(101)
         ]
-        answers = await asyncio.gather(*map(it.broker.Publish, requests))
+        first = asyncio.ensure_future(it.broker.Publish(requests[0]))
+        await publishes.came(1)
+        others = [asyncio.ensure_future(it.broker.Publish(request)) for request in requests[1:]]
+        await publishes.came(1, 100)
+        publishes.gate.set()
+        answers = [await first, *await asyncio.gather(*others)]
 
-        assert sorted(answer.offset for answer in answers) == list(range(100))
+        assert sorted(answer.offset for answer in answers) == list(range(101))
         assert all(answer.is_new and len(answer.message_id) == 16 for answer in answers)
         fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders"))
-        assert len(frames_in(fetched.frames)) == 1
+        assert len(frames_in(fetched.frames)) == 2
 
 
 async def test_a_single_keeps_all_it_has(tmp_path):

@@ -1,14 +1,19 @@
 """Single publishes, batched: those that arrive within a few milliseconds share a batch.
 
 A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
-`linger_ms` for company, not longer, and not at all once there are enough of them. A batch that is
-refused is taken apart, so that no message is refused for a neighbour's mistake.
+`linger_ms` for company where the last ones had some, and not at all once there are enough of them.
+Where they come one by one, waiting would cost each of them and save nothing: then a single goes at
+the end of this turn of the loop, and only what comes while it is on its way to the disk waits, for
+its answer or `linger_ms` (Nagle's rule, RFC 896). A batch that is refused is taken apart, so that
+no message is refused for a neighbour's mistake.
 """
 
 import asyncio
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from waterclock.log.batch import encode_batch
 from waterclock.log.expiry import expiring
@@ -25,6 +30,9 @@ from waterclock.node.topics import Topic, Topics
 
 BATCH_MESSAGES_MAX = 1_000
 BATCH_BYTES_MAX = 4 * MIB
+COMPANY_MIN = 4
+"""A batch of so many was worth waiting for. Lower makes callers that publish side by side cheaper
+for the node; higher spares more of those that do not from waiting."""
 
 
 class PublishedOne(NamedTuple):
@@ -39,6 +47,8 @@ class PublishedOne(NamedTuple):
 
 
 Waiter = asyncio.Future[PublishedOne]
+Destination = tuple[PartitionHost, bool]
+"""A partition, and whether repeats are allowed."""
 
 
 @dataclass(slots=True)
@@ -58,7 +68,11 @@ class PublishBatcher:
         self._limits = limits
         self._clock = clock
         self._linger_s = linger_ms / 1_000
-        self._open: dict[tuple[PartitionHost, bool], _PendingBatch] = {}
+        self._open: dict[Destination, _PendingBatch] = {}
+        self._in_flight: dict[Destination, int] = {}
+        """How many batches are not answered yet, where there are any."""
+        self._has_company: WeakKeyDictionary[PartitionHost, bool] = WeakKeyDictionary()
+        """Whether the last batch was worth waiting for."""
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -114,7 +128,11 @@ class PublishBatcher:
         pending = self._open.get(key)
         if pending is None:
             pending = self._open[key] = _PendingBatch()
-            asyncio.get_running_loop().call_later(self._linger_s, self._send, key, pending)
+            loop = asyncio.get_running_loop()
+            if key in self._in_flight or self._has_company.get(host, False):
+                loop.call_later(self._linger_s, self._send, key, pending)
+            else:
+                loop.call_soon(self._send, key, pending)
         pending.messages.append(message)
         pending.waiters.append(waiter)
         pending.size_bytes += len(message.value or b"") + len(message.key or b"")
@@ -122,18 +140,30 @@ class PublishBatcher:
         if is_full or pending.size_bytes >= BATCH_BYTES_MAX:
             self._send(key, pending)
 
-    def _send(self, key: tuple[PartitionHost, bool], pending: _PendingBatch) -> None:
+    def _send(self, key: Destination, pending: _PendingBatch) -> None:
         if self._open.get(key) is not pending or self._tasks is None:
-            return  # it was full before its time
+            return  # it was full, or the one before it answered, before its time
         del self._open[key]
-        host, allow_duplicate = key
-        topic = self._topics.find(host.topic)
+        topic = self._topics.find(key[0].topic)
         if topic is not None:
             topic.next_turn()
-        self._tasks.create_task(self._publish(host, pending, allow_duplicate=allow_duplicate))
+        self._has_company[key[0]] = len(pending.messages) >= COMPANY_MIN
+        self._in_flight[key] = self._in_flight.get(key, 0) + 1
+        task = self._tasks.create_task(self._publish(*key, pending))
+        task.add_done_callback(partial(self._landed, key, pending))
+
+    def _landed(self, key: Destination, pending: _PendingBatch, task: asyncio.Task[None]) -> None:
+        """Send what has waited for a batch that is answered now."""
+        if task.cancelled():  # perhaps before its first step, so that it could tell nobody
+            _fail(pending.waiters, Stopping("the node stopped before the disk answered"))
+        self._in_flight[key] -= 1
+        if not self._in_flight[key]:
+            del self._in_flight[key]
+            if key in self._open and not self._has_company[key[0]]:
+                self._send(key, self._open[key])
 
     async def _publish(
-        self, host: PartitionHost, pending: _PendingBatch, *, allow_duplicate: bool
+        self, host: PartitionHost, allow_duplicate: bool, pending: _PendingBatch
     ) -> None:
         messages, waiters = pending.messages, pending.waiters
         try:
@@ -145,12 +175,9 @@ class PublishBatcher:
                 _fail(waiters, error)
                 return
             for part in self._apart(pending):
-                await self._publish(host, part, allow_duplicate=allow_duplicate)
+                await self._publish(host, allow_duplicate, part)
         except WaterclockError as error:
             _fail(waiters, error)
-        except asyncio.CancelledError:
-            _fail(waiters, Stopping("the node stopped before the disk answered"))
-            raise
         else:
             for i, waiter in enumerate(waiters):
                 is_new = appended.is_new is None or bool(appended.is_new[i])
