@@ -25,7 +25,7 @@ from tests.cluster.simulation.topics.timeline import Timeline
 from tests.kit.verdict import Findings
 from waterclock.cluster.coordinator.records import PartitionRecord, encode_record
 from waterclock.cluster.coordinator.requests import Put, Txn
-from waterclock.model.errors import WaterclockError
+from waterclock.model.errors import StorageFailed, WaterclockError
 
 HEAL_MS = 12_000
 """After so long without faults nothing may be left over."""
@@ -115,7 +115,12 @@ class World:
             return
         self.network.off.discard(name)
         self._runs += 1
-        process = Process(self, self.machines[name], self._runs)
+        try:
+            process = Process(self, self.machines[name], self._runs)
+        except StorageFailed as error:
+            self.machines[name].killed()
+            self._start_again(name, error)
+            return
         self.processes[name] = self.network.ends[name] = process
 
     def kill(self, name: str) -> None:
@@ -142,10 +147,13 @@ class World:
 
     def failed(self, process: Process, error: WaterclockError) -> None:
         """A process met an error of its disk: it ends, and is started again."""
-        self.tell(f"{process.name} ends: {error}")
-        self.counts["processes ended by their disk"] += 1
         self.kill(process.name)
-        self.timeline.after(self.rng.randint(100, 1_500), lambda: self.start(process.name))
+        self._start_again(process.name, error)
+
+    def _start_again(self, name: str, error: WaterclockError) -> None:
+        self.tell(f"{name} ends: {error}")
+        self.counts["processes ended by their disk"] += 1
+        self.timeline.after(self.rng.randint(100, 1_500), lambda: self.start(name))
 
     def faulty(self, name: str, problem: str) -> None:
         """A log was found damaged: only a disk that rots does that."""
