@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from tests.cluster.history.events import Changed, Outcome, Polled, Published
 from tests.cluster.simulation.topics.hosted import Answer, Answered, Hosted
-from waterclock.cluster.coordinator.records import REPLICAS_MAX
 from waterclock.cluster.replication.log_view import ReplicaId
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def poll(world: "World", reader: str, hosted: Hosted, offset: int) -> int:
 
 
 class Operator:
-    """Moves leaders and replicas about; replaces replicas whose disk is gone."""
+    """Moves leaders and replicas about, if it is a busy one."""
 
     def __init__(self, world: "World", rng: Random, *, is_busy: bool) -> None:
         self._world = world
@@ -203,23 +202,16 @@ class Operator:
                 leader.process.handle(lambda leader=leader: self._at(leader))  # type: ignore[misc]
 
     def _at(self, leader: Hosted) -> None:
-        """Do one step for one partition, at its leader."""
-        found = leader.process.session.records.get(leader.log_id)
-        if found is None or not leader.is_led:
+        """Move one partition, at its leader."""
+        record, rng = leader.core.record, self._rng
+        if record is None or not leader.is_led or not self.is_busy or rng.random() > 0.15:
             return
-        record, core, now_ms = found[0], leader.core, leader.now_ms
-        wanted = self._world.wanted(leader.log_id, record)
-        rng = self._rng
-        if wanted.added is not None:
-            leader.tell(core.add_learner(ReplicaId(wanted.added), now_ms))
-        elif record.learners and len(record.replicas) < REPLICAS_MAX:
-            leader.tell(core.promote(ReplicaId(record.learners[0]), now_ms))
-        elif wanted.removed is not None:
-            leader.tell(core.remove(ReplicaId(wanted.removed), now_ms))
-        elif self.is_busy and rng.random() < 0.15:
-            others = [each for each in record.replicas if each != leader.me]
-            if others and rng.random() < 0.6:
-                self._world.tell(f"transfer {leader.partition}")
-                leader.tell(core.transfer(ReplicaId(rng.choice(others)), now_ms))
-            else:
-                self._world.shuffle_placement()
+        world, core, now_ms = self._world, leader.core, leader.now_ms
+        others = [each for each in record.replicas if each != leader.me]
+        free = [each for each in map(world.replica, world.names) if each not in record.replicas]
+        if others and (not free or rng.random() < 0.6):
+            world.tell(f"transfer {leader.partition}")
+            leader.tell(core.transfer(ReplicaId(rng.choice(others)), now_ms))
+        elif free and not record.learners:
+            world.tell(f"another place for {leader.partition}")
+            leader.tell(core.add_learner(ReplicaId(rng.choice(free)), now_ms))

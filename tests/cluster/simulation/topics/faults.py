@@ -32,7 +32,7 @@ class Faults:
         self._undo: dict[int, Undo] = {}
         self._number = 0
         self._is_spared = True
-        """No disk was wiped or rotted: with more than one, what is committed may be gone."""
+        """No disk was wiped, rotted or lost: of more than one, what is committed may be gone."""
         self.rotten: str | None = None
         self.rotten_replica: str | None = None
         kinds: dict[str, Callable[[], None]] = {
@@ -49,6 +49,7 @@ class Faults:
             "fsync fails": self._fail_fsync,
             "disk full": self._fill_disk,
             "disk wiped": self._wipe,
+            "machine lost": self._lose,
             "rot": self._rot,
             "clock step": self._step_clock,
             "etcd away": self._etcd_away,
@@ -83,7 +84,7 @@ class Faults:
         kind = self._rng.choice(list(self._kinds))
         self._world.tell(f"fault: {kind}")
         self._kinds[kind]()
-        self.done[kind] += kind not in ("disk wiped", "rot")
+        self.done[kind] += kind not in ("disk wiped", "rot", "machine lost")
         self._later(until_ms)
 
     def heal(self) -> None:
@@ -210,16 +211,26 @@ class Faults:
 
     def _wipe(self) -> None:
         """Put a new disk into a machine: once in a run, for two copies that are gone may be all."""
-        if self._is_spared and self._world.copies >= 3:
+        if self._is_spared and self._world.shape.copies >= 3:
             self._is_spared = False
             self.done["disk wiped"] += 1
             name = self._name()
             self._world.wipe(name)
             self._start_later(name)
 
+    def _lose(self) -> None:
+        """Have a machine never come back, if another can take its place."""
+        world = self._world
+        shape = world.shape
+        is_spare = shape.nodes > shape.copies >= 3 and shape.replace_after_ms > 0
+        if self._is_spared and is_spare:
+            self._is_spared = False
+            self.done["machine lost"] += 1
+            world.lose(self._name())
+
     def _rot(self) -> None:
         """Flip a bit of what was flushed; the faulty replica is replaced when all is mended."""
-        if self._is_spared and self._world.copies >= 3:
+        if self._is_spared and self._world.shape.copies >= 3:
             name = self._name()
             self._world.kill(name)
             if self._world.machines[name].rot():

@@ -297,8 +297,10 @@ class Hosted:
             return
         parts: list[bytes] = []
         size, next_offset = 0, offset
+        frames_max = self.process.world.shape.frames_max
         for frame in self.log.store.reader.frames(offset):
-            if parts and size + len(frame.raw) > bytes_max:
+            is_full = size + len(frame.raw) > bytes_max or len(parts) >= frames_max
+            if parts and is_full:
                 break
             parts.append(bytes(frame.raw))
             size += len(frame.raw)
@@ -408,10 +410,6 @@ class Hosted:
             self.appended()
         else:
             self._timers_at = store.end, int(due_ms.min())
-
-    @property
-    def is_leading(self) -> bool:
-        return self.core.role == "leader"
 
     @property
     def is_readable(self) -> bool:

@@ -34,7 +34,7 @@ class Installing:
     def _do(self, step: object) -> None:
         """Go on, if this is still what the replica does, over a link that still stands."""
         hosted = self._hosted
-        if hosted.installing is not self or not self._process.is_linked(self._source):
+        if hosted.installing is not self or self._source not in self._process.linked:
             return
         assert callable(step)
         try:
@@ -50,7 +50,7 @@ class Installing:
         world, log = self._process.world, self._hosted.log
         other = world.processes[self._source.rpartition(":")[0]]
         theirs = None if other is None else other.replicas.get(self._hosted.log_id)
-        if other is None or not other.is_running or theirs is None or not theirs.is_leading:
+        if other is None or not other.is_running or theirs is None or theirs.core.role != "leader":
             self._fail()
             return
         copy = theirs.log.copy()

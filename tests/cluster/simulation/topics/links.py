@@ -85,6 +85,8 @@ class Network:
         self.off: set[str] = set()
         """Machines without power."""
         self.breaks = 0
+        self.holds: Callable[[str, str, object], bool] = lambda source, target, message: False
+        """Says whether a message, and all that comes after it, is on its way for now."""
         self._timeline = timeline
         self._rng = rng
         self._names = list(names)
@@ -139,6 +141,13 @@ class Network:
         if connection is not None and self._is_open(source, target):
             self._pump(connection, connection.ways[source])
 
+    def hold(self, holds: Callable[[str, str, object], bool]) -> None:
+        """Hold other messages than before, or none."""
+        self.holds = holds
+        for connection in list(self._connections.values()):
+            for way in connection.ways.values():
+                self._pump(connection, way)
+
     def cut(self, a: str, b: str) -> None:
         """Break a connection in the middle, as a reset does."""
         connection = self._connections.get(_pair(a, b))
@@ -159,6 +168,7 @@ class Network:
             and way.target.is_running
             and self._is_open(way.source.name, way.target.name)
             and way.coming[0][0] <= self._timeline.now_ms
+            and not self.holds(way.source.name, way.target.name, way.coming[0][1])
         ):
             way.heard_ms = self._timeline.now_ms
             way.target.arrived(way.source, way.coming.popleft()[1])

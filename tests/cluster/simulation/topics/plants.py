@@ -10,14 +10,24 @@ import pytest
 
 from tests.cluster.simulation.topics import hosted
 from tests.cluster.simulation.topics.hosted import Hosted
+from tests.cluster.simulation.topics.machine import Machine
+from tests.cluster.simulation.topics.schedules import SCHEDULES
 from tests.cluster.simulation.topics.world import played
 from tests.kit.verdict import Findings
 from waterclock.cluster.replication import campaign, leadership
 from waterclock.cluster.replication.effects import Truncate
+from waterclock.cluster.replication.election import Election
 from waterclock.cluster.replication.following import Following
+from waterclock.cluster.replication.leadership import Leadership
 from waterclock.cluster.replication.lineage import Lineage
+from waterclock.cluster.replication.placement import Places
+from waterclock.cluster.replication.replica import Replica
+from waterclock.cluster.replication.voters import majority_of
+from waterclock.model.ids import Offset
+from waterclock.server.cluster.replication.placing import Placing
 from waterclock.storage import replica_log
 from waterclock.storage.flush import FlushPlan
+from waterclock.storage.promises import Promises
 from waterclock.storage.replica_log import ReplicaLog
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -32,19 +42,26 @@ class Plant(NamedTuple):
     seeds_max: int
     kinds: tuple[str, ...] = ()
     """The faults that bring it to light; none: those that each seed chooses."""
+    schedule: str = ""
+    """What brings it to light, if no chance does."""
 
 
 PLANTS: dict[str, Plant] = {}
+LOST = ("lost write", "copies differ", "inconsistent offsets")
+"""Each says that something committed is gone."""
+LACKING = (*LOST, "problem")
+"""A replica may see it first, and refuse to follow who lacks it."""
 
 
 def planted(
-    *gives_away: str, seeds_max: int = 100, kinds: tuple[str, ...] = ()
+    *gives_away: str, seeds_max: int = 100, kinds: tuple[str, ...] = (), schedule: str = ""
 ) -> Callable[[Patch], Patch]:
     """Put a bug among the others; it is found within so many seeds."""
 
     def put(patch: Patch) -> Patch:
         name = patch.__name__.replace("_", " ")
-        PLANTS[name] = Plant(patch, frozenset(gives_away), seeds_max, kinds)
+        assert not schedule or schedule in SCHEDULES, schedule
+        PLANTS[name] = Plant(patch, frozenset(gives_away), seeds_max, kinds, schedule)
         return patch
 
     return put
@@ -63,7 +80,10 @@ def first_found(name: str) -> tuple[int | None, Findings]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         plant.patch(monkeypatch)
         for seed in range(1, plant.seeds_max + 1):
-            findings = played(seed, plant.kinds).findings
+            if plant.schedule:
+                findings = SCHEDULES[plant.schedule](seed).findings
+            else:
+                findings = played(seed, plant.kinds).findings
             if plant.gives_away & set(findings):
                 return seed, findings
     return None, findings
@@ -72,13 +92,13 @@ def first_found(name: str) -> tuple[int | None, Findings]:
 # Commit
 
 
-@planted("lost write", "copies differ", "inconsistent offsets")
+@planted(*LOST)
 def one_replica_is_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commit what the furthest has."""
     monkeypatch.setattr(leadership, "majority_end", max)
 
 
-@planted("lost write", "copies differ", "inconsistent offsets")
+@planted(*LOST)
 def what_is_written_counts_as_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica reports before its disk is done."""
     monkeypatch.setattr(ReplicaLog, "flushed_end", ReplicaLog.end)
@@ -111,7 +131,7 @@ def who_waits_does_not_hear_that_a_leader_stepped_down(monkeypatch: pytest.Monke
 # Leaders
 
 
-@planted("lost write", "copies differ", "inconsistent offsets")
+@planted(*LOST)
 def whoever_is_first_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate does not ask whose log is the greatest."""
 
@@ -134,10 +154,127 @@ def a_record_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     swap(monkeypatch, hosted, "Txn", wrap)
 
 
+@planted(
+    *LACKING, schedule="a voter starts anew between its promise and the new leader", seeds_max=3
+)
+def a_promise_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept in memory, and not on the disk."""
+
+    def lax(self: Promises, promises: Any) -> None:
+        self._kept.update(promises)
+
+    monkeypatch.setattr(Promises, "save", lax)
+
+
+@planted("two leaders", schedule="etcd is restored from an old copy", seeds_max=3)
+def an_epoch_is_promised_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is promised it, and epochs that went back are believed."""
+
+    def wrap(asked: Any) -> Any:
+        def lax(self: Election, sender: Any, promise: Any) -> Any:
+            if promise.epoch == self.epoch:
+                self._candidate, self.leader, self._is_refusing = None, None, False
+            return asked(self, sender, promise)
+
+        return lax
+
+    swap(monkeypatch, Election, "asked", wrap)
+
+
+@planted(*LACKING, schedule="an entry of an older epoch is on a majority", seeds_max=3)
+def what_is_older_than_the_epoch_is_committed_by_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raft, figure 8."""
+
+    def wrap(advance: Any) -> Any:
+        def lax(self: Leadership) -> Any:
+            begins_at = self._begins_at
+            self._begins_at = None if begins_at is None else Offset(0)
+            try:
+                return advance(self)
+            finally:
+                self._begins_at = begins_at
+
+        return lax
+
+    swap(monkeypatch, Leadership, "_advance", wrap)
+
+
+# Replica sets
+
+
+@planted(*LACKING, schedule="a disk is wiped that one of two copies was on", seeds_max=3)
+def a_wiped_disk_comes_back_as_the_same_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node has a name that outlives its disk."""
+
+    def wrap(wipe: Any) -> Any:
+        def lax(self: Machine, disk_id: str) -> None:
+            wipe(self, getattr(self, "disk_id", disk_id))
+
+        return lax
+
+    swap(monkeypatch, Machine, "wipe", wrap)
+
+
+@planted(*LACKING, schedule="a leader has a learner and no voter", seeds_max=3)
+def a_learner_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has flushed makes a majority."""
+
+    def lax(self: Leadership, voters: Any) -> Offset:
+        replicas = {*voters, *self.progress}
+        ends = sorted(map(self.flushed_end_of, replicas), reverse=True)
+        return ends[majority_of(voters) - 1]
+
+    monkeypatch.setattr(Leadership, "flushed_by", lax)
+
+
+@planted(*LACKING, schedule="a lost node is replaced by one that has nothing yet", seeds_max=3)
+def a_replica_votes_before_it_has_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And takes the place of one that had all that was committed."""
+
+    def wrap(flushed_end_of: Any) -> Any:
+        def lax(self: Replica, replica: Any) -> Offset | None:
+            known = flushed_end_of(self, replica)
+            return None if known is None else max(known, self.committed_end)
+
+        return lax
+
+    def change_set(self: Replica, changed: Any, now_ms: int) -> Any:
+        known = self._election.known
+        is_led = self._leadership is not None and self._leadership.is_led
+        if changed is None or not is_led or known.is_swapping:
+            return []
+        return self._settle(known.swap(changed), now_ms)
+
+    swap(monkeypatch, Replica, "flushed_end_of", wrap)
+    monkeypatch.setattr(Replica, "_change_set", change_set)
+
+
+@planted("stuck", schedule="a lost node is replaced by one that has nothing yet", seeds_max=3)
+def a_lost_node_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes its place."""
+    monkeypatch.setattr(Placing, "_lost", lambda self: frozenset())
+
+
+@planted("uneven", "stuck", schedule="a node joins and is given its share", seeds_max=3)
+def replicas_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new node is given nothing."""
+    monkeypatch.setattr(Places, "_is_better", lambda self, replica: False)
+
+
+@planted("stuck", schedule="a node joins and is given its share", seeds_max=3)
+def replicas_never_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They move wherever there is no more than here."""
+
+    def lax(self: Places, replica: Any) -> bool:
+        return self.may_move and not self._learners and len(self._voters) == self.factor
+
+    monkeypatch.setattr(Places, "_is_better", lax)
+
+
 # Followers
 
 
-@planted("lost write", "copies differ", "inconsistent offsets")
+@planted(*LOST)
 def a_follower_cuts_its_log_to_its_own_commit_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-101, the first scenario."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.cluster.simulation.topics.caretaker import Caretaker
 from tests.cluster.simulation.topics.hosted import Answered, Hosted
 from tests.cluster.simulation.topics.links import End
 from tests.cluster.simulation.topics.machine import Machine
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.cluster.simulation.topics.world import World
 
 TIMER_MS = 25
+PLACING_MS = 300
 Step = Callable[[], None]
 
 
@@ -44,9 +46,11 @@ class Process:
         self._saving: dict[bytes, Epoch] = {}
         self.promises = Promises(machine.own, new_disk_id=bytes.fromhex(machine.disk_id))
         self.session = Session(world.store, self, f"{self.name}#{number}")
+        self.caretaker = Caretaker(self)
         self.soon(TIMER_MS, self._fire)
-        if world.clean_ms:
-            self.soon(world.clean_ms, self._clean)
+        self.soon(PLACING_MS, self._place)
+        if world.shape.clean_ms:
+            self.soon(world.shape.clean_ms, self._clean)
 
     def __repr__(self) -> str:
         state = "gone" if self.is_gone else "paused" if self.is_paused else "up"
@@ -124,14 +128,13 @@ class Process:
                 return
             for peer in self._peers.values():
                 hosted.tell(hosted.core.link_up(ReplicaId(peer), self.now_ms))
-            alive = frozenset(map(ReplicaId, self.session.alive))
-            hosted.tell(hosted.core.alive_changed(alive, self.now_ms))
+            hosted.tell(hosted.core.alive_changed(self.session.view.alive, self.now_ms))
         if hosted is not None:
             hosted.tell(hosted.core.record_changed(record, revision, self.now_ms))
 
-    def alive_changed(self, alive: frozenset[str]) -> None:
+    def alive_changed(self, alive: frozenset[ReplicaId]) -> None:
         for hosted in self.replicas.values():
-            hosted.tell(hosted.core.alive_changed(frozenset(map(ReplicaId, alive)), self.now_ms))
+            hosted.tell(hosted.core.alive_changed(alive, self.now_ms))
 
     def distrusts(self, error: RevisionWentBack) -> None:
         self.world.problems.append(f"{self.name}: {error}")
@@ -150,10 +153,14 @@ class Process:
         for hosted in self.replicas.values():
             hosted.fire_due()
 
+    def _place(self) -> None:
+        self.soon(PLACING_MS, self._place)
+        self.caretaker.look()
+
     def _clean(self) -> None:
-        self.soon(self.world.clean_ms, self._clean)
-        for hosted in self.replicas.values():
-            hosted.clean()
+        self.soon(self.world.shape.clean_ms, self._clean)
+        if self.replicas:
+            self.machine.rng.choice(list(self.replicas.values())).clean()
 
     # Links
 
@@ -164,9 +171,10 @@ class Process:
             sender = f"{self.name}:{self.disk_id}"
             self.world.network.send(self, node, (sender, b"".join(encode(message))))
 
-    def is_linked(self, replica: ReplicaId) -> bool:
-        """Say if there is a connection with a replica's node."""
-        return replica in self._peers.values()
+    @property
+    def linked(self) -> frozenset[ReplicaId]:
+        """The replicas with whose nodes there is a connection."""
+        return frozenset(map(ReplicaId, self._peers.values()))
 
     def link_up(self, peer: End) -> None:
         assert isinstance(peer, Process)

@@ -28,11 +28,9 @@ from waterclock.cluster.coordinator.records import (
     Keys,
     NodeRecord,
     PartitionRecord,
-    decode_record,
     encode_record,
 )
 from waterclock.cluster.coordinator.requests import (
-    Event,
     Lease,
     LeaseId,
     Put,
@@ -41,6 +39,8 @@ from waterclock.cluster.coordinator.requests import (
     Txn,
     WatchBatch,
 )
+from waterclock.cluster.replication.cluster_view import Changed, ClusterView
+from waterclock.cluster.replication.log_view import ReplicaId
 
 KEYS = Keys("sim")
 LEASE_S = 3
@@ -114,7 +114,7 @@ class Owner(Protocol):
         self, log_id: bytes, record: PartitionRecord | None, revision: Revision
     ) -> None: ...
 
-    def alive_changed(self, alive: frozenset[str]) -> None: ...
+    def alive_changed(self, alive: frozenset[ReplicaId]) -> None: ...
 
     def distrusts(self, error: RevisionWentBack) -> None: ...
 
@@ -124,20 +124,15 @@ class Session:
 
     def __init__(self, store: Store, owner: Owner, client: str) -> None:
         self.lease: LeaseId | None = None
-        self.records: dict[bytes, tuple[PartitionRecord, Revision]] = {}
+        self.view = ClusterView(KEYS)
+        self.problem = ""
+        """Why the coordinator cannot be asked, empty if it can."""
         self._store = store
         self._owner = owner
         self.client = client
         """By this name the coordinator knows it."""
-        self._nodes: dict[str, NodeRecord] = {}
-        self._watch: int | None = None
         self._grant()
         self._read()
-
-    @property
-    def alive(self) -> frozenset[str]:
-        """The replicas whose node has a lease."""
-        return frozenset(f"{name}:{record.disk}" for name, record in self._nodes.items())
 
     def ask(self, question: Question, heard: Heard) -> int:
         """Ask; the answer comes when the process runs, and never once it is gone."""
@@ -173,7 +168,7 @@ class Session:
             elif isinstance(outcome, Exception):
                 self._again(outcome, lambda: self._register(lease))
             else:
-                self._owner.soon(KEEP_ALIVE_MS, lambda: self._keep_alive(lease))
+                self._kept(lease)
 
         self.ask(Txn(success=(put,)), heard)
 
@@ -184,16 +179,21 @@ class Session:
             elif isinstance(outcome, Exception):
                 self._again(outcome, lambda: self._keep_alive(lease))
             else:
-                self._owner.soon(KEEP_ALIVE_MS, lambda: self._keep_alive(lease))
+                self._kept(lease)
 
         if lease == self.lease:
             self.ask(KeepAlive(lease), heard)
+
+    def _kept(self, lease: LeaseId) -> None:
+        self.problem = ""
+        self._owner.soon(KEEP_ALIVE_MS, lambda: self._keep_alive(lease))
 
     def _lost(self, lease: LeaseId) -> None:
         if lease == self.lease:
             self._grant()
 
     def _again(self, outcome: Outcome, ask: Callable[[], None]) -> None:
+        self.problem = str(outcome)
         if isinstance(outcome, RevisionWentBack):
             self._owner.distrusts(outcome)
             return
@@ -212,51 +212,28 @@ class Session:
         self.ask(Read(KEYS.everything), heard)
 
     def _take(self, found: RangeResult) -> None:
-        before = set(self.records)
-        self._nodes.clear()
-        for item in found.items:
-            if item.key in KEYS.partitions:
-                before.discard(KEYS.log_of(item.key))
-            self._put(item.key, item.value, item.mod_revision)
-        for log_id in before:
-            del self.records[log_id]
-            self._owner.record_changed(log_id, None, found.revision)
-        self._owner.alive_changed(self.alive)
-        self._watch = self.ask(
-            Watch(KEYS.everything, Revision(found.revision + 1)), self._heard_of_changes
-        )
+        self._tell(self.view.read(found))
+        self.ask(Watch(KEYS.everything, Revision(found.revision + 1)), self._heard_of_changes)
 
     def _heard_of_changes(self, outcome: Outcome) -> None:
         match outcome:
-            case WatchBatch(events):
-                alive = self.alive
-                for event in events:
-                    self._change(event)
-                if self.alive != alive:
-                    self._owner.alive_changed(self.alive)
+            case WatchBatch():
+                self._tell(self.view.watched(outcome))
             case Compacted():
                 self._read()
             case _:
                 self._again(outcome, self._read)
 
-    def _change(self, event: Event) -> None:
-        if event.item is not None:
-            self._put(event.key, event.item.value, event.revision)
-        elif event.key in KEYS.nodes:
-            name = KEYS.node_of(event.key)
-            self._nodes.pop(name, None)
-            if name == self._owner.name and self.lease is not None:
-                # Its lease ended while it lives; the next sign of life would say so, too.
-                self._grant()
-        elif event.key in KEYS.partitions:
-            log_id = KEYS.log_of(event.key)
-            if self.records.pop(log_id, None) is not None:
-                self._owner.record_changed(log_id, None, event.revision)
-
-    def _put(self, key: bytes, value: bytes, revision: Revision) -> None:
-        if key in KEYS.nodes:
-            self._nodes[KEYS.node_of(key)] = decode_record(NodeRecord, value, key=key)
-        elif key in KEYS.partitions:
-            log_id = KEYS.log_of(key)
-            self.records[log_id] = decode_record(PartitionRecord, value, key=key), revision
-            self._owner.record_changed(log_id, *self.records[log_id])
+    def _tell(self, changed: Changed) -> None:
+        """Tell the process what is another now."""
+        assert not changed.problems, changed
+        owner, view = self._owner, self.view
+        for log_id in sorted(changed.logs):
+            placed = view.partitions.get(log_id)
+            found = (None, view.revision) if placed is None else placed
+            owner.record_changed(log_id, *found)
+        if changed.nodes:
+            owner.alive_changed(view.alive)
+        if owner.name in changed.nodes and owner.name not in view.nodes and self.lease is not None:
+            # Its lease ended while it lives; the next sign of life would say so, too.
+            self._grant()

@@ -1,14 +1,16 @@
 """A simulated cluster with replicated topics: machines, processes, coordinator, clients, faults.
 
 All from one seed, on virtual time. A seed has three to five nodes with one to three partitions of
-one to five replicas, a few publishers and two readers for each partition, an operator, and eight to
-sixteen seconds with the kinds of faults that it chose, mostly several at once (see `faults`). Then
-everything is mended, and whatever was asked must be answered, all that is due must have fired, and
-all replicas must have the same.
+one to five replicas, or six partitions and a node that joins; a few publishers and two readers for
+each partition, an operator, and eight to sixteen seconds with the kinds of faults that it chose,
+mostly several at once (see `faults`). Replicas are placed by the node's own rules: lost ones are
+replaced, new nodes are given something. Then everything is mended, and whatever was asked must be
+answered, all that is due must have fired, all replicas must have the same, and nothing moves.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -31,17 +33,47 @@ HEAL_MS = 12_000
 """After so long without faults nothing may be left over."""
 
 
-class Wanted(NamedTuple):
-    """The next step of a replica set to where it should be."""
+class Shape(NamedTuple):
+    """How large a cluster is, and what it is set to do."""
 
-    added: str | None
-    removed: str | None
+    nodes: int = 3
+    partitions: int = 1
+    copies: int = 3
+    is_joined: bool = False
+    """The last node joins the others later."""
+    publishers: int = 0
+    clean_ms: int = 0
+    """How often retention takes what is old of one of a node's logs; 0: it takes nothing."""
+    replace_after_ms: int = 0
+    """A replica that is away for so long is replaced; 0: none is."""
+    frames_max: int = 100
+    """Frames in a message."""
+    is_busy: bool = False
+    """An operator moves leaders and replicas about."""
+
+
+def drawn(rng: Random) -> Shape:
+    """Return what a seed chooses."""
+    nodes = rng.choice((3, 3, 3, 4, 5))
+    # So much more than the new node has is moved there; else all stays.
+    is_joined = nodes == 4 and rng.random() < 0.3
+    return Shape(
+        nodes=nodes,
+        partitions=6 if is_joined else rng.randint(1, 3),
+        copies=3 if is_joined else rng.choice((3, 3, 3, 3, 2, min(5, nodes), 1)),
+        is_joined=is_joined,
+        publishers=rng.randint(2, 4),
+        clean_ms=rng.choice((0, 0, 250, 1_000)),
+        replace_after_ms=rng.choice((0, 800, 2_500, 5_000)),
+        frames_max=rng.choice((1, 2, 100, 100)),
+        is_busy=rng.random() < 0.4,
+    )
 
 
 class World:
     """One cluster, and all that happens to it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
         self.seed = seed
         self.rng = Random(seed)
         self.timeline = Timeline()
@@ -54,9 +86,10 @@ class World:
         self.is_loaded = True
         """Publishers send."""
         rng = self.rng
-        self.clean_ms = rng.choice((0, 0, 250, 1_000))
-        """How often retention takes what is old; 0: it takes nothing."""
-        self.names = [f"n{number}" for number in range(1, rng.choice((3, 3, 3, 4, 5)) + 1)]
+        self.shape = shape or drawn(rng)
+        self.names = [f"n{number}" for number in range(1, self.shape.nodes + 1)]
+        self.lost: set[str] = set()
+        """Nodes that never come back."""
         self.network = Network(self.timeline, Random(rng.random()), self.names)
         self.store = Store(self.timeline, Random(rng.random()))
         self._disks = 0
@@ -66,33 +99,40 @@ class World:
             for name in self.names
         }
         self.processes: dict[str, Process | None] = dict.fromkeys(self.names)
-        self.log_ids = [bytes([number]) * 16 for number in range(rng.randint(1, 3))]
+        self.log_ids = [bytes([number]) * 16 for number in range(self.shape.partitions)]
         self.partition_names = {each: f"topic/{each[0]}" for each in self.log_ids}
-        self.copies = rng.choice((3, 3, 3, 3, 2, min(5, len(self.names)), 1))
-        self.placement = {each: rng.sample(self.names, self.copies) for each in self.log_ids}
-        self._put_records()
-        for name in self.names:
-            self.network.ends[name] = None
-            self.start(name)
-        count = rng.randint(2, 4)
-        self.publishers = [Publisher(self, f"p{n}", Random(rng.random())) for n in range(count)]
+        self._begin()
+        self.publishers = [
+            Publisher(self, f"p{n}", Random(rng.random())) for n in range(self.shape.publishers)
+        ]
         for log_id in self.log_ids:
             for n in range(2):
                 Reader(self, f"r{log_id[0]}-{n}", log_id, Random(rng.random()))
-        self.operator = Operator(self, Random(rng.random()), is_busy=rng.random() < 0.4)
+        self.operator = Operator(self, Random(rng.random()), is_busy=self.shape.is_busy)
         self.faults = Faults(self, Random(rng.random()))
+
+    def _begin(self) -> None:
+        """Place the partitions, and start the nodes that are there at first."""
+        first = self.names[:-1] if self.shape.is_joined else self.names
+        for log_id in self.log_ids:
+            names = self.rng.sample(first, self.shape.copies)
+            record = PartitionRecord(
+                epoch=0, state="vacant", replicas=tuple(map(self.replica, names))
+            )
+            self.store.fake.store.write(
+                Txn(success=(Put(KEYS.partition(log_id), encode_record(record)),))
+            )
+        for name in self.names:
+            self.network.ends[name] = None
+            if name in first:
+                self.start(name)
+            else:
+                self.network.off.add(name)
+                self.timeline.after(self.rng.randint(500, 8_000), partial(self.start, name))
 
     def _new_disk(self) -> str:
         self._disks += 1
         return f"{self._disks:016x}"
-
-    def _put_records(self) -> None:
-        for log_id in self.log_ids:
-            replicas = tuple(self.replica(name) for name in self.placement[log_id])
-            record = PartitionRecord(epoch=0, state="vacant", replicas=replicas)
-            self.store.fake.store.write(
-                Txn(success=(Put(KEYS.partition(log_id), encode_record(record)),))
-            )
 
     # The story
 
@@ -111,7 +151,7 @@ class World:
 
     def start(self, name: str) -> None:
         """Start the process of a node, if it does not run."""
-        if self.processes[name] is not None:
+        if self.processes[name] is not None or name in self.lost:
             return
         self.network.off.discard(name)
         self._runs += 1
@@ -145,6 +185,11 @@ class World:
         self.kill(name)
         self.machines[name].wipe(self._new_disk())
 
+    def lose(self, name: str) -> None:
+        """End a machine for good."""
+        self.cut_power(name)
+        self.lost.add(name)
+
     def failed(self, process: Process, error: WaterclockError) -> None:
         """A process met an error of its disk: it ends, and is started again."""
         self.kill(process.name)
@@ -172,22 +217,6 @@ class World:
         ]
         return max((each for each in found if each.is_open), key=_epoch_of, default=None)
 
-    def wanted(self, log_id: bytes, record: PartitionRecord) -> Wanted:
-        """Return what to do next to have the replicas where they should be."""
-        target = [self.replica(name) for name in self.placement[log_id]]
-        known = {*record.replicas, *record.learners}
-        added = next((each for each in target if each not in known), None)
-        removed = next((each for each in record.replicas if each not in target), None)
-        return Wanted(None if record.learners else added, removed)
-
-    def shuffle_placement(self) -> None:
-        """Want one partition elsewhere."""
-        names = self.placement[self.rng.choice(self.log_ids)]
-        others = [name for name in self.names if name not in names]
-        self.tell(f"another placement than {names}")
-        if others:
-            names[self.rng.randrange(len(names))] = self.rng.choice(others)
-
     # The run
 
     def run(self) -> Findings:
@@ -195,6 +224,11 @@ class World:
         faults_ms = self.rng.randint(8_000, 16_000)
         self.faults.begin(faults_ms)
         self.timeline.run(faults_ms)
+        self.end()
+        return self.findings
+
+    def end(self) -> None:
+        """Mend everything, let all come to rest, and judge."""
         self.faults.heal()
         self.is_loaded = self.operator.is_busy = False
         healed_ms = self.timeline.now_ms
@@ -207,7 +241,6 @@ class World:
         for text in left:
             self.findings.add("stuck", text)
         self._finish()
-        return self.findings
 
     def _left_over(self) -> list[str]:
         """Return what has not come to its end."""
@@ -221,13 +254,16 @@ class World:
             end = leader.log.store.end
             if len(leader.log.store.open_scheduled()[0]):
                 left.append(f"{name} has timers")
-            found = leader.process.session.records[log_id][0]
-            target = {self.replica(each) for each in self.placement[log_id]}
-            if {*found.replicas} != target or found.learners:
-                left.append(f"{name} is on {found}, not {target}")
+            record = leader.process.session.view.partitions[log_id].record
+            alive = {self.replica(each) for each in self.names if each not in self.lost}
+            is_placed = len(record.replicas) == self.shape.copies and not record.learners
+            if not is_placed or not alive.issuperset(record.replicas):
+                left.append(f"{name} is on {record}")
+            elif leader.process.caretaker.is_busy:
+                left.append(f"the places of what {leader.process} leads are changed")
             for process in self.processes.values():
                 hosted = None if process is None else process.replicas.get(log_id)
-                is_due = process is not None and self.replica(process.name) in found.replicas
+                is_due = process is not None and self.replica(process.name) in record.replicas
                 if is_due and (hosted is None or hosted.committed_end != end):
                     left.append(f"{process} lags behind {leader}: {hosted}")
         return left
