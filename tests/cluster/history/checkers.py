@@ -173,22 +173,37 @@ def check_readers(run: Run, findings: Findings) -> None:
             findings.add("skipped poll", f"{said}: not {sorted(missed)[:5]}")
 
 
-def check_fires(run: Run, findings: Findings) -> None:
-    """See that scheduled messages fire at their time, and not once they are cancelled."""
-    fired: dict[str, int] = {}
+class Fired(NamedTuple):
+    """When a scheduled message was first read as one that is due, and where."""
+
+    at_ms: int
+    partition: str
+    offset: int
+
+
+def fired_of(run: Run) -> dict[str, Fired]:
+    """Return what has fired."""
+    fired: dict[str, Fired] = {}
     for poll, row in run.rows():
         sender = run.published.get(row.message)
         # One that was due when it was stored is stored as any other.
         is_due = row.kind == "data" and sender is not None and sender.due_ms is not None
         if row.kind == "fired" or is_due:
-            fired[row.message] = min(poll.at_ms, fired.get(row.message, poll.at_ms))
+            found = Fired(poll.at_ms, poll.partition, row.offset)
+            fired[row.message] = min(found, fired.get(row.message, found))
+    return fired
+
+
+def check_fires(run: Run, findings: Findings) -> None:
+    """See that scheduled messages fire at their time, and not once they are cancelled."""
+    fired = fired_of(run)
     for message, sent in run.published.items():
         if sent.due_ms is None:
             if message in fired:
                 findings.add("early fire", f"{message} was not scheduled, and fired")
             continue
-        dues, may_be_cancelled, is_cancelled = _changed(sent.due_ms, run.changed.get(message, []))
-        at_ms = fired.get(message)
+        dues, may_be_cancelled, is_cancelled = changed(sent.due_ms, run.changed.get(message, []))
+        at_ms = fired[message].at_ms if message in fired else None
         if at_ms is not None and is_cancelled:
             findings.add("fired after cancel", f"{message}: read at {at_ms}")
         elif at_ms is not None and at_ms < min(dues) - run.bounds.clock_ms:
@@ -199,7 +214,7 @@ def check_fires(run: Run, findings: Findings) -> None:
             findings.add("unfired", f"{message} of {sent.partition}, due at {sorted(dues)}")
 
 
-def _changed(due_ms: int, changes: list[Changed]) -> tuple[set[int], bool, bool]:
+def changed(due_ms: int, changes: list[Changed]) -> tuple[set[int], bool, bool]:
     """Return the due times a message may have, whether it may be cancelled, and whether it is."""
     dues, may_be_cancelled = {due_ms}, False
     for change in changes:

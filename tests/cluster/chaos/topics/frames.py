@@ -23,12 +23,16 @@ class FramesRead(NamedTuple):
     rows: tuple[Row, ...]
     digests: tuple[tuple[int, str], ...]
     """By offset."""
+    written_ms: dict[int, int]
+    """When each row was written, by offset and the clock of the node that wrote it; that of the
+    log if it was set back since."""
 
 
 def read_frames(data: bytes) -> FramesRead:
     """Decode whole frames, back to back."""
     rows: list[Row] = []
     digests: list[tuple[int, str]] = []
+    written_ms: dict[int, int] = {}
     position = 0
     while position < len(data):
         header = decode_header(data, position)
@@ -40,12 +44,13 @@ def read_frames(data: bytes) -> FramesRead:
             ids = batch.column("message_id").to_pylist()
             offsets = row_offsets(header, batch).tolist()
             kind = KINDS[header.type]
+            written_ms |= dict.fromkeys(offsets, header.append_ms)
             rows += [
                 Row(offset, kind, message.decode())
                 for offset, message in zip(offsets, ids, strict=True)
             ]
         position += header.size
-    return FramesRead(tuple(rows), tuple(digests))
+    return FramesRead(tuple(rows), tuple(digests), written_ms)
 
 
 def _digest(header: FrameHeader) -> str:

@@ -12,7 +12,7 @@ from random import Random
 
 from tests.cluster.chaos.load import Node
 from tests.cluster.chaos.requests import Answer, Broken, NotAsked, ask, ask_bytes
-from tests.cluster.chaos.topics.frames import read_frames
+from tests.cluster.chaos.topics.frames import FramesRead, read_frames
 from tests.cluster.chaos.topics.grpc_clients import GrpcClients
 from tests.cluster.chaos.topics.record import Delivered, RoundRecord, RunClock
 from tests.cluster.history.events import Changed, Copied, Outcome, Polled, Published, Row
@@ -193,7 +193,9 @@ class Load:
             at_ms = self._clock.now_ms()
             next_offset, data = found
             # A frame is sent whole, also if the reader had asked for its second half.
-            rows = tuple(row for row in read_frames(data).rows if row.offset >= offset)
+            read = read_frames(data)
+            rows = tuple(row for row in read.rows if row.offset >= offset)
+            self._note_times(partition, read)
             if next_offset != offset:
                 self._record.events.append(
                     Polled("reader", node.name, self._place(partition), at_ms, offset,
@@ -221,12 +223,18 @@ class Load:
                 break
             read = read_frames(found[1])
             rows = tuple(row for row in read.rows if row.offset >= offset)
+            self._note_times(partition, read)
             event = Polled(f"copy of {node.name}", node.name, place, self._clock.now_ms(), offset,
                            found[0], rows)  # fmt: skip
             self._record.events.append(event)
             digests += [each for each in read.digests if each[0] >= offset]
             offset = found[0]
         self._record.events.append(Copied(node.name, place, tuple(digests)))
+
+    def _note_times(self, partition: int, read: FramesRead) -> None:
+        place = self._place(partition)
+        for offset, wall_ms in read.written_ms.items():
+            self._record.written_ms[place, offset] = self._clock.run_ms(wall_ms)
 
     async def _frames(
         self, node: Node, partition: int, offset: int, *, wait_ms: int

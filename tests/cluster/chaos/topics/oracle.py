@@ -1,23 +1,44 @@
-"""The verdict on a round of topics: that of the checkers of all runs, and of groups."""
+"""The verdict on a round of topics: that of the checkers of all runs, of groups, and of clocks.
 
+A node whose clock was put an hour ahead fires an hour early by the clock of the round, and rightly
+so. What may have been written by such a clock is judged by that clock: the frame says what it
+showed. All else is judged by the clock of the round, as if no clock had been set.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tests.cluster.chaos.topics.record import RoundRecord, undelivered
-from tests.cluster.history.checkers import Bounds, Run, counts_of, judge, run_of
+from tests.cluster.history.checkers import (
+    Bounds,
+    Run,
+    changed,
+    counts_of,
+    fired_of,
+    judge,
+    run_of,
+)
 from tests.kit.verdict import Findings, Verdict
 
 CLOCK_MS = 5
 """Due times are rounded to milliseconds, on this side and on that of the node."""
 HEAL_MS = 30_000
+SET_MS = 2_000
+"""After so long a process has heard that its clock is right again."""
 
 
 def verdict_on(record: RoundRecord, *, errors: Sequence[str] = ()) -> Verdict:
     """Judge a round; `errors` are what logs say of things that nobody planned."""
-    # A node whose clock is an hour ahead fires an hour early, and rightly so.
-    bounds = Bounds(clock_ms=CLOCK_MS + record.plan.clock_ms, heal_ms=HEAL_MS)
+    window = window_of(record)
+    # Those of a clock that is ahead are judged below.
+    ahead_ms = 0 if window is None else record.plan.clock_ms
+    bounds = Bounds(clock_ms=CLOCK_MS + ahead_ms, heal_ms=HEAL_MS)
     findings = judge(record.events, bounds)
     run = run_of(record.events, bounds)
     check_groups(record, run, findings)
+    if window is not None:
+        record.counts += check_clocks(record, run, window, findings)
     for error in errors:
         findings.add("unforeseen", error)
     for late in filter(None, record.late):
@@ -31,6 +52,45 @@ def verdict_on(record: RoundRecord, *, errors: Sequence[str] = ()) -> Verdict:
     for performed in record.performed:
         counts[performed.step.fault.value] += 1
     return Verdict(findings, counts)
+
+
+class Window(NamedTuple):
+    """When a clock was ahead, by the clock of the round."""
+
+    from_ms: int
+    to_ms: int
+
+
+def window_of(record: RoundRecord) -> Window | None:
+    """Return when a clock was ahead; None: none was. One that is behind fires nothing early."""
+    ahead = [each for each in record.performed if each.step.clock_ms > 0]
+    if not ahead:
+        return None
+    return Window(min(each.from_ms for each in ahead), max(each.to_ms for each in ahead) + SET_MS)
+
+
+def check_clocks(record: RoundRecord, run: Run, window: Window, findings: Findings) -> Counter[str]:
+    """See that nothing fired early by the clock that wrote it; return how much was judged how."""
+    later: dict[str, int] = {}
+    """Behind these offsets all was written after the clock was right again."""
+    for sent in run.published.values():
+        if sent.offset is not None and sent.at_ms > window.to_ms:
+            later[sent.partition] = min(sent.offset, later.get(sent.partition, sent.offset))
+    counts: Counter[str] = Counter()
+    for message, fired in fired_of(run).items():
+        sender = run.published.get(message)
+        if sender is None or sender.due_ms is None:
+            continue
+        dues, _, _ = changed(sender.due_ms, run.changed.get(message, []))
+        is_after = fired.offset >= later.get(fired.partition, fired.offset + 1)
+        is_right = fired.at_ms < window.from_ms or is_after
+        at_ms = fired.at_ms if is_right else record.written_ms[fired.partition, fired.offset]
+        whose = "the round's" if is_right else "the node's own"
+        counts[f"fired by {whose} clock"] += 1
+        if at_ms < min(dues) - CLOCK_MS:
+            said = f"{message}: at {at_ms} by {whose} clock, due at {sorted(dues)}"
+            findings.add("early fire", said)
+    return counts
 
 
 def check_groups(record: RoundRecord, run: Run, findings: Findings) -> None:

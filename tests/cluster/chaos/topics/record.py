@@ -47,6 +47,10 @@ class RunClock:
         """Return a time of the round as nodes know it."""
         return self._wall_ms + at_ms
 
+    def run_ms(self, wall_ms: int) -> int:
+        """Return a time that a node knows as one of the round."""
+        return wall_ms - self._wall_ms
+
 
 @dataclass(slots=True)
 class RoundRecord:
@@ -60,6 +64,8 @@ class RoundRecord:
     """Requests by what came of them."""
     refusals: dict[str, str] = field(default_factory=dict)
     """The last answer to a request that was not done."""
+    written_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    """When each offset of a partition was written, by the clock of the node that led it then."""
     late: list[str] = field(default_factory=list)
     """What was not as it should be when it should have been; empty texts say nothing."""
     lag_ms: int = 0

@@ -50,3 +50,47 @@ def test_the_time_without_acknowledgement_ends_with_what_was_published_since():
     killed.performed.append(Performed(KILL, "n1", 100, 150, led=("t/0",)))
 
     assert killed.outages_ms() == [200]
+
+
+AHEAD = Step(1_000, Fault.CLOCK, Role.LEADER, 1_000, clock_ms=3_600_000)
+
+
+def scheduled(read_ms: int, written_ms: int, *, step: Step = AHEAD) -> RoundRecord:
+    """Return a round with a set clock in which a message that is due after a minute was read."""
+    sent = Published("m1", "t/0", 200, 300, "acked", 0, due_ms=60_000)
+    rows = (Row(0, "scheduled", "m1"), Row(1, "fired", "m1"))
+    read = Polled("reader", "n1", "t/0", read_ms, 0, 2, rows)
+    found = RoundRecord(Plan(1, 1, "clock", (step,), groups=0))
+    found.events += [sent, read, Healed(2_100), Ended(90_000)]
+    found.performed.append(Performed(step, "n1", 1_000, 2_000))
+    found.written_ms["t/0", 1] = written_ms
+    return found
+
+
+def test_what_fired_by_a_clock_that_was_ahead_is_judged_by_that_clock():
+    hour_ms = AHEAD.clock_ms
+
+    assert found_in(scheduled(1_500, 1_400 + hour_ms)) == set()
+    assert found_in(scheduled(1_500, 59_900)) == {"early fire"}
+
+
+def test_what_was_read_before_a_clock_was_set_is_judged_by_the_round():
+    assert found_in(scheduled(900, 3_600_000)) == {"early fire"}
+
+
+def test_what_fired_after_a_clock_was_right_again_is_judged_by_the_round():
+    late = scheduled(10_000, 3_610_000)
+    assert found_in(late) == set()
+
+    after = Published("m2", "t/0", 5_000, 5_100, "acked", 1)
+    late.events[1] = Polled("reader", "n1", "t/0", 10_000, 0, 3, (
+        Row(0, "scheduled", "m1"), Row(1, "data", "m2"), Row(2, "fired", "m1")))  # fmt: skip
+    assert found_in(RoundRecord(late.plan, [*late.events, after], performed=late.performed)) == {
+        "early fire"
+    }
+
+
+def test_a_clock_that_is_behind_excuses_nothing():
+    behind = Step(1_000, Fault.CLOCK, Role.LEADER, 1_000, clock_ms=-3_600_000)
+
+    assert found_in(scheduled(1_500, 61_000, step=behind)) == {"early fire"}

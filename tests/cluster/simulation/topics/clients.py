@@ -212,6 +212,7 @@ class Operator:
         if others and (not free or rng.random() < 0.6):
             world.tell(f"transfer {leader.partition}")
             leader.tell(core.transfer(ReplicaId(rng.choice(others)), now_ms))
-        elif free and not record.learners:
+        elif free and not record.learners and len(record.replicas) == world.shape.copies:
+            # One more than there should be is taken away again; two are left for people to see to.
             world.tell(f"another place for {leader.partition}")
             leader.tell(core.add_learner(ReplicaId(rng.choice(free)), now_ms))
