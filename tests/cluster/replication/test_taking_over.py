@@ -392,6 +392,18 @@ def test_how_long_a_leader_waits_for_a_majority_is_its_lease():
     assert replica.next_deadline() == NOW_MS + 700
 
 
+def test_silence_of_a_link_that_breaks_is_a_part_of_the_lease():
+    replica = Replica(A, LOG_ID, log_of(""), promised=Epoch(0), lease_ms=700)
+    for each in (B, C):
+        replica.link_up(each, NOW_MS)
+    replica.record_changed(led_by(A, 1), Revision(5), NOW_MS)
+
+    replica.link_down(B, NOW_MS, silent_ms=600)
+    assert replica.next_deadline() is None  # of three, it has two
+    replica.link_down(C, NOW_MS, silent_ms=500)
+    assert replica.next_deadline() == NOW_MS + 200
+
+
 def test_others_take_over_from_a_leader_that_has_a_lease_and_no_majority():
     world = started("abc")
     for other in "bc":

@@ -30,8 +30,11 @@ class MajorityWatch:
     def __repr__(self) -> str:
         return f"<MajorityWatch of {self._me} until {self._until_ms}>"
 
-    def look(self, leadership: Leadership | None, now_ms: int) -> list[Effect]:
-        """See whether it has a majority, whenever links or the record may be others."""
+    def look(
+        self, leadership: Leadership | None, now_ms: int, *, silent_ms: int = 0
+    ) -> list[Effect]:
+        """See whether it has a majority, whenever links or the record may be others; `silent_ms`
+        that of a link which just broke: so much of the lease is over."""
         known = self._election.known
         record = known.record
         is_named = record is not None and record.leader == self._me
@@ -39,7 +42,7 @@ class MajorityWatch:
             self._until_ms = None
             return []
         if not self._election.peers.reaches_majority(record.replicas):
-            self._until_ms = self._until_ms or now_ms + self._lease_ms
+            self._until_ms = self._until_ms or now_ms + max(0, self._lease_ms - silent_ms)
             return []
         self._until_ms = None
         if leadership is None:

@@ -181,12 +181,14 @@ class Replica:
             self._following.is_due = True
         return self._settle(effects + self._election.consider(now_ms), now_ms)
 
-    def link_down(self, peer: ReplicaId, now_ms: int) -> list[Effect]:
-        """Note that what was under way to a peer and from it is lost."""
+    def link_down(self, peer: ReplicaId, now_ms: int, *, silent_ms: int = 0) -> list[Effect]:
+        """Note that what was under way to a peer and from it is lost, and for how long nothing had
+        come over the link before."""
         self._election.peers.linked.discard(peer)
+        effects = self._majority_watch.look(self._leadership, now_ms, silent_ms=silent_ms)
         if self._leadership is not None and peer in self._leadership.progress:
             self._leadership.progress[peer].close()
-        return self._settle(self._election.consider(now_ms), now_ms)
+        return self._settle(effects + self._election.consider(now_ms), now_ms)
 
     def received(self, sender: ReplicaId, message: Message, now_ms: int) -> list[Effect]:
         """Take a message of a peer."""

@@ -164,6 +164,12 @@ class Peers:
             raise Unreachable(f"there is no link to {node_id} now")
         return link.channels.open(method, body, caller, is_last=is_last)
 
+    def silent_ms(self, node_id: str) -> int:
+        """Return for how long nothing has come over the link to a node; 0 if there is none."""
+        link = self._links.get(node_id)
+        now_s = asyncio.get_running_loop().time()
+        return 0 if link is None else int((now_s - link.heard_at) * 1_000)
+
     # Links
 
     def _link(self, *, is_dialler: bool) -> PeerLink:

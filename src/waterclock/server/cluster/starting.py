@@ -46,7 +46,7 @@ RECLAIM_MS: Final = 3_000
 SETTLE_S_MAX: Final = 3.0
 """How long a node that starts waits for others before it goes on alone."""
 SILENCE_MS: Final = {"lan": 5_000, "wan": 20_000, "local": 3_000}
-"""How long a link may be silent, by preset; there are five heartbeats in it."""
+"""How long a link may be silent at most, by preset; there are five heartbeats in it."""
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,9 @@ class ClusteredNode:
             if len(text.encode()) > NAME_BYTES_MAX:
                 raise BadConfig(path, f"may have {NAME_BYTES_MAX} bytes among other nodes")
         silence_ms = SILENCE_MS[settings.preset]
+        if settings.etcd:
+            # Who asked a leader that hangs waits no longer than until another leads.
+            silence_ms = min(silence_ms, settings.lease_ms)
         hello = Hello(name, settings.name, silence_ms // 5, silence_ms)
         self._config = config
         self._name = name

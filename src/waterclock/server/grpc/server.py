@@ -177,7 +177,7 @@ def _options(config: Config) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", 20 * SECOND_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # Clients may do the same, this often; one that pings more is turned away.
-        ("grpc.http2.min_ping_interval_without_data_ms", 1 * SECOND_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", SECOND_MS // 2),
     ]
 
 

@@ -42,7 +42,7 @@ class End(Protocol):
 
     def link_up(self, peer: "End") -> None: ...
 
-    def link_down(self, peer: "End") -> None: ...
+    def link_down(self, peer: "End", silent_ms: int) -> None: ...
 
     def refused(self, peer: str) -> None: ...
 
@@ -187,11 +187,11 @@ class Network:
         """Tell an end of a broken connection, if anybody can tell it."""
         reaches = self._is_open(way.target.name, way.source.name)
         if way.is_up and reaches and way.source.is_running and way.target.name not in self.off:
-            self._give_up(way)
+            self._give_up(way, silent_ms=0)
 
-    def _give_up(self, way: _Way) -> None:
+    def _give_up(self, way: _Way, *, silent_ms: int) -> None:
         way.is_up = False
-        way.source.link_down(way.target)
+        way.source.link_down(way.target, silent_ms)
 
     # Time
 
@@ -219,7 +219,7 @@ class Network:
             if connection.is_broken:
                 self._tell_end(way)
             if way.is_up and way.source.is_running and now_ms - back.heard_ms > SILENCE_MS:
-                self._give_up(way)
+                self._give_up(way, silent_ms=now_ms - back.heard_ms)
                 self._break(connection)
 
     def _dial(self, a: str, b: str) -> None:

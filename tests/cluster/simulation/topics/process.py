@@ -181,10 +181,11 @@ class Process:
         self._peers[peer.name] = f"{peer.name}:{peer.disk_id}"
         self._tell_all(lambda hosted: hosted.core.link_up, peer)
 
-    def link_down(self, peer: End) -> None:
+    def link_down(self, peer: End, silent_ms: int) -> None:
         assert isinstance(peer, Process)
         if self._peers.pop(peer.name, None) is not None:
-            self._tell_all(lambda hosted: hosted.core.link_down, peer)
+            down = partial(partial, silent_ms=silent_ms)
+            self._tell_all(lambda hosted: down(hosted.core.link_down), peer)
 
     def refused(self, peer: str) -> None:
         """A node's process is not there: all its replicas are gone."""

@@ -170,15 +170,13 @@ def a_lost_node_is_replaced_by_one_that_has_nothing_yet(seed: int) -> World:
     stage = Stage(seed, Shape(nodes=4, replace_after_ms=300))
     stage.store("x")
     world, leader, (empty, lost) = stage.world, stage.leader, stage.others
-    stage.part(leader, empty)
+    stage.hold_frames(leader, to=empty)
     answers = stage.publish(leader, "y")
     stage.until(lambda: answers == ["acked"])
     world.lose(lost)
     stage.hold_frames(leader)
-    stage.run(3_000)  # until its lease is over
-    stage.run(1_600)  # any longer, and the leader gives up: it has no majority
+    stage.run(6_000)
     world.cut_power(leader)
-    stage.join(leader, empty)
     stage.run(6_000)
     return stage.judge()
 

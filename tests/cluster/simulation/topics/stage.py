@@ -146,13 +146,13 @@ class Stage:
         self.world.store.fake.restore(copy)
         self.world.store.wake()
 
-    def hold_frames(self, source: str, *, above: int = 0) -> None:
-        """Have frames that a node sends on their way until others are held; those that begin at an
-        offset above another one."""
+    def hold_frames(self, source: str, *, to: str = "", above: int = 0) -> None:
+        """Have frames that a node sends on their way until others are held: those to one node, and
+        those that begin at an offset or behind it."""
 
         def holds(sender: str, target: str, message: object) -> bool:
             assert isinstance(message, tuple)
-            if sender != source:
+            if sender != source or to not in ("", target):
                 return False
             sent = decode(message[1])
             return isinstance(sent, Frames) and bool(len(sent.data)) and sent.base_offset >= above

@@ -20,7 +20,7 @@ class Heard:
     def link_up(self, peer: End) -> None:
         self.lines.append(f"{peer.name} up")
 
-    def link_down(self, peer: End) -> None:
+    def link_down(self, peer: End, silent_ms: int) -> None:
         self.lines.append(f"{peer.name} down")
 
     def refused(self, peer: str) -> None:

@@ -369,7 +369,8 @@ class Replicator:
 
     def _unlinked(self, peer: ReplicaId) -> None:
         self.streams.forget(peer)
-        self._tell_all(lambda core, now_ms: core.link_down(peer, now_ms))
+        silent_ms = self._peers.silent_ms(node_of(peer))
+        self._tell_all(lambda core, now_ms: core.link_down(peer, now_ms, silent_ms=silent_ms))
         if node_of(peer) not in self.session.view.nodes:
             self._peers.part(node_of(peer), by=BY)
         self.note_change()
