@@ -1,5 +1,7 @@
 """A replica that promised an epoch says nothing under a lower one."""
 
+import pytest
+
 from tests.cluster.replication.model_world import LOG_ID
 from tests.cluster.replication.one_replica import (
     NOW_MS,
@@ -168,3 +170,24 @@ def test_a_promise_that_was_overtaken_by_another_is_not_answered():
 
     assert replica.promise_saved(TWO, NOW_MS) == []
     assert [to for to, _ in sent(replica.promise_saved(Epoch(3), NOW_MS))] == [A]
+
+
+@pytest.mark.parametrize("promised", [0, 1])
+def test_a_replica_that_opens_its_log_after_it_was_asked_answers_the_candidate(promised):
+    replica = Replica(
+        B, LOG_ID, log_of(""), promised=Epoch(promised), candidate=A if promised else ""
+    )
+    replica.link_up(A, NOW_MS)
+    effects = replica.record_changed(led_by(A, 1).resigned(), Revision(5), NOW_MS)
+    effects += replica.promise_saved(Epoch(1), NOW_MS)
+
+    answer = Promised(LOG_ID, Epoch(1), end_of(0, 0), is_faulty=False)
+    assert (A, answer) in sent(effects)
+
+
+def test_a_learner_promises_a_candidate_nothing():
+    replica = Replica(B, LOG_ID, log_of(""), promised=Epoch(0))
+    replica.link_up(A, NOW_MS)
+    record = led_by(A, 1, "ac", "b").resigned()
+
+    assert replica.record_changed(record, Revision(5), NOW_MS) == []

@@ -472,7 +472,8 @@ def test_a_candidate_that_is_refused_reads_the_record_before_it_tries_again():
 
     assert replica.received(B, refused, NOW_MS) == [ReadRecord()]
     assert replica.tick(NOW_MS + 10_000) == []
-    assert replica.record_read(led_by(B, 3).resigned(), Revision(8), NOW_MS) == []
+    effects = replica.record_read(led_by(B, 3).resigned(), Revision(8), NOW_MS)
+    assert effects == [SavePromise(Epoch(3), B)]
 
 
 def test_a_partition_that_is_deleted_is_led_no_more():

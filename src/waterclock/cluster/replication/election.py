@@ -136,8 +136,10 @@ class Election:
         epoch, leader = Epoch(record.epoch), ReplicaId(record.leader)
         self.end(f"{leader} has epoch {epoch}")
         if leader != self._me:
-            # Of a candidate nothing is taken: it asks for a promise, or is seen to lead.
-            return self.follow(epoch, leader) if record.state == "leading" else []
+            if record.state == "leading":
+                return self.follow(epoch, leader)
+            # It may have asked for the promise before this replica was there to hear it.
+            return self._promise(epoch, leader) if self.is_voter else []
         if record.state == "candidate" and self.log is not None and not self.log.is_faulty:
             # Its own swap, perhaps one that was in doubt or of a process before this one: nobody
             # else has the epoch, and nobody was asked to lead under it.

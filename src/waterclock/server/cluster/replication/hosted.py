@@ -275,6 +275,7 @@ class Hosted:
             case do.Led():
                 host.lead()
                 replicator.run_timers(self)
+                replicator.placing.look()
             case do.SteppedDown(why):
                 _events.info("replica_steps_down partition=%s: %s", self.name, why)
                 host.step_down(why)
