@@ -169,45 +169,46 @@ class CoroutinePool(Generic[Item]):
             self._wake(WAKE_COUNT)
 
     async def _work(self, work: _Work[Item]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        while len(self._workers) <= self.count:
+        # One function: a coroutine that waits for another is gone through at every step.
+        items, workers, call, settle = self._items, self._workers, self._call, self._settle
+        while len(workers) <= self.count:
             try:
-                await self._work_on(work)
+                now = monotonic()
+                while len(workers) <= self.count:
+                    if not items:
+                        self._refill()
+                        if not items:
+                            await self._rest()
+                        now = monotonic()
+                        continue
+                    work.item = item = items.popleft()
+                    current_item.set(item)
+                    work.since = begun = now
+                    result: object
+                    try:
+                        result = await call(item)
+                    except asyncio.CancelledError as error:
+                        if self._is_stopped:
+                            raise
+                        _uncancel()
+                        result = error
+                    except Exception as error:
+                        result = error
+                    now = monotonic()
+                    work.item = None
+                    settle(item, result, now - begun)
+                    if now >= self._yield_at:
+                        self._yield_at = now + YIELD_S
+                        await asyncio.sleep(0)
+                        now = monotonic()
             except asyncio.CancelledError:
                 if self._is_stopped:
                     raise
                 _uncancel()
         # At once, for the next to see whether it is one too many.
-        self._workers.pop(task, None)
-
-    async def _work_on(self, work: _Work[Item]) -> None:
-        items, call, settle = self._items, self._call, self._settle
-        while len(self._workers) <= self.count:
-            if not items:
-                self._refill()
-                if not items:
-                    await self._rest()
-                    continue
-            work.item = item = items.popleft()
-            current_item.set(item)
-            work.since = begun = monotonic()
-            result: object
-            try:
-                result = await call(item)
-            except asyncio.CancelledError as error:
-                if self._is_stopped:
-                    raise
-                _uncancel()
-                result = error
-            except Exception as error:
-                result = error
-            now = monotonic()
-            work.item = None
-            settle(item, result, now - begun)
-            if now >= self._yield_at:
-                self._yield_at = now + YIELD_S
-                await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        workers.pop(task, None)
 
 
 def _uncancel() -> None:

@@ -38,10 +38,10 @@ a second: a pool that is faster than 100,000 a second would wait for most of it.
 TELL_S = 60.0
 """How often an error of the client is told as a warning, while it lasts."""
 
-SLICE = 250
-"""Messages made into records at a time. The loop stands still meanwhile (0.3 ms), as only one
-thread runs Python; between slices it can go on. Fewer would starve a pool whose loop is never idle:
-it lets go of Python every 5 ms only."""
+SLICE, SLICES = 250, 2
+"""Messages made into records at a time, at least, and parts of a larger poll. The loop stands still
+meanwhile (0.3 ms), as only one thread runs Python; between slices it can go on. Smaller ones would
+starve a pool whose loop is never idle: it lets go of Python every 5 ms only."""
 
 _log = logging.getLogger("waterclock.burrow")
 
@@ -186,13 +186,14 @@ class KafkaSource:
         # A slice is made into records before the next call, which may run a rebalance. None comes
         # out of a call after a rebalance that was read before it: with no time to wait, a call ends
         # before anything of the new assignment can be there.
-        messages = self._consumer.consume(min(count, SLICE), 0)
+        slice_max = max(SLICE, count // SLICES)
+        messages = self._consumer.consume(min(count, slice_max), 0)
         if not messages:
             messages = self._consumer.consume(1, timeout_s)
         found = self._records(messages)
         left = count - len(messages)
         while messages and left > 0 and self._failure is None:
-            messages = self._consumer.consume(min(left, SLICE), 0)
+            messages = self._consumer.consume(min(left, slice_max), 0)
             found += self._records(messages)
             left -= len(messages)
         if self._failure is not None:
@@ -200,20 +201,22 @@ class KafkaSource:
         return found
 
     def _records(self, messages: Iterable[Message]) -> list[Record]:
-        epochs = self._epochs
+        # One text for the topic of all, where each message brings its own.
+        places = {name: (name[0], epoch) for name, epoch in self._epochs.items()}
         found: list[Record] = []
         for message in messages:
             error = message.error()
             if error is not None:
                 self._noticed(error)
                 continue
-            topic, partition = message.topic(), message.partition()
-            epoch = epochs.get((topic, partition))  # type: ignore[arg-type]
-            if epoch is None:  # it went while this was on its way
+            partition = message.partition()
+            place = places.get((message.topic(), partition))  # type: ignore[arg-type]
+            if place is None:  # it went while this was on its way
                 continue
+            topic, epoch = place
             found.append(
                 Record(
-                    topic,  # type: ignore[arg-type]
+                    topic,
                     partition,  # type: ignore[arg-type]
                     message.offset(),  # type: ignore[arg-type]
                     message.key(),

@@ -29,8 +29,6 @@ from waterclock.runtime.worker_pool import WorkerPool
 
 POLL_S = 0.1
 """How long a poll waits for records: commits wait for it, and so does a stop."""
-PREFETCH_POLLS = 8
-"""What is read ahead comes in so many polls: workers stand still while one of them is taken in."""
 FINAL_COMMIT_S = 10.0
 """How long a last commit is tried, if a short wait may mend it."""
 FINAL_RETRY_S = 0.1
@@ -51,13 +49,14 @@ class Driver:
         metrics: PoolMetrics,
         dead_letters: DeadLetters | None,
         batch_size: int,
+        poll_max: int,
         grace_s: float,
         on_halt: Callable[[Halt], None],
     ) -> None:
         self._engine = engine
         self._source = source
         self._outlet = source if isinstance(source, Outlet) else None
-        self._poll_max = max(1, min(config.queue_max // 2, config.prefetch_max // PREFETCH_POLLS))
+        self._poll_max = max(1, min(config.queue_max // 2, poll_max))
         """All of a poll may be of one partition, and it should not be full after each."""
         self._metrics = metrics
         self._dead_letters = dead_letters

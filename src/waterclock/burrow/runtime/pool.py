@@ -29,6 +29,7 @@ from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Sour
 from waterclock.burrow.runtime.tracing import traced
 from waterclock.burrow.runtime.workers import Item, coroutine_workers, thread_workers
 from waterclock.model.errors import BadConfig, Busy, WaterclockError
+from waterclock.runtime.garbage import collecting_rarely
 from waterclock.runtime.lifecycle import raise_single, stopping_on_signals
 from waterclock.runtime.worker_pool import WorkerPool
 
@@ -39,6 +40,10 @@ FAILURES_MIN = 10
 """So many attempts in a row that failed are a problem, though each is tried again."""
 PREFETCH, PREFETCH_MIN = 4, 2_000
 """Records read ahead for each worker, and in all: while a commit is made, nothing is read."""
+POLL, POLL_MIN, POLL_MAX = 2, 250, 2_000
+"""Records of one poll for each worker, and in all. Workers stand still while they are taken in, so
+for few of them it should be few; but a loop that is always busy lets the thread of the source run
+some two hundred times a second only, and what it brings must last."""
 QUEUE, QUEUE_MIN = 4, 4_000
 """How much more than that one partition may hold. A poll may bring records of one partition only,
 and pausing one that is merely busy is dear: the client throws away what it has fetched."""
@@ -92,6 +97,7 @@ class Pool:
     ) -> None:
         most = workers if scale is None else scale[1]
         prefetch = PREFETCH * most * batch_size
+        self._poll_max = min(max(POLL_MIN, POLL * most * batch_size), POLL_MAX)
         self._scaling = None if scale is None else Scaling(*scale)
         self._config = EngineConfig(
             order=order,
@@ -170,7 +176,7 @@ class Pool:
             stopping_on_signals(self._asked_to_end) if self._handles_signals else nullcontext()
         )
         try:
-            with signals:
+            with signals, collecting_rarely():
                 try:
                     await self._run()
                 finally:
@@ -232,6 +238,7 @@ class Pool:
             metrics=self.metrics,
             dead_letters=self._dead_letters,
             batch_size=self._batch_size,
+            poll_max=self._poll_max,
             grace_s=self._grace_s,
             on_halt=self._halted,
         )
