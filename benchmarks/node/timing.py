@@ -12,6 +12,7 @@ import uvloop
 
 from benchmarks.client import Stopwatch
 from benchmarks.messages import VALUE_BYTES
+from benchmarks.node.ticker import Ticker
 from benchmarks.node.wire import fresh_topic, opened
 from benchmarks.peers.pacing import Schedule, Times, tell
 from waterclock.client.client import Client, connect
@@ -32,12 +33,14 @@ class _Talk:
 
     async def publish_at(self, schedule: Schedule) -> None:
         messages, sent = len(self.acked), 0
+        first_s = float(schedule.meant[0])
         async with asyncio.TaskGroup() as tasks:
-            while sent < messages:
-                for _ in range(schedule.due()):
-                    tasks.create_task(self._publish(sent))
-                    sent += 1
-                await asyncio.sleep(schedule.wait_s() if sent < messages else 0)
+            with Ticker(first_s, rate=schedule.rate) as ticker:
+                while sent < messages:
+                    await ticker.tick()
+                    for _ in range(schedule.due()):
+                        tasks.create_task(self._publish(sent))
+                        sent += 1
 
     async def _publish(self, number: int) -> None:
         await self._client.publish(self._topic, self._value)

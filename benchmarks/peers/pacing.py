@@ -35,6 +35,7 @@ class Schedule:
     """When each message is to be sent."""
 
     def __init__(self, *, rate: int, messages: int) -> None:
+        self.rate = rate
         self.meant: Seconds = time.perf_counter() + LEAD_S + np.arange(messages) / rate
         self._sent = 0
 
