@@ -112,6 +112,23 @@ def test_an_epoch_that_found_no_room_is_not_there(led):
     assert starts(led) == [(1, 2), (4, 4), (6, 7)]
 
 
+def test_an_epoch_that_found_no_room_does_not_claim_frames_of_an_older_one(led, monkeypatch):
+    follower = Partition()
+    take(follower, raw(led, 0, 6), leader_epoch=4)
+    log = ReplicaLog(follower.store)
+    monkeypatch.setattr(follower.store, "begin_epoch", full)
+    with pytest.raises(StorageFull):
+        log.begin_epoch(Epoch(5), now_ms=follower.clock.now_ms())
+    log.append_frames(raw(led, 6), leader_epoch=Epoch(6), now_ms=follower.clock.now_ms())
+
+    assert log.lineage.last == (4, 7)
+    assert load_epochs(follower.folder) == ((1, 2), (4, 4))
+
+
+def full(*_: object, **__: object) -> None:
+    raise StorageFull("no room for a frame")
+
+
 def test_a_table_that_cannot_be_saved_stops_the_log(led):
     led.folder.fail_next_sync()
     with pytest.raises(StorageFailed):

@@ -201,6 +201,7 @@ def keep_a_frame_too_many(patch: pytest.MonkeyPatch) -> None:
 def keep_the_epochs_that_were_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(truncation, "load_epochs", lambda folder: None)
     patch.setattr(ReplicaLog, "_epochs_of", lambda log, found: found or ())
+    patch.setattr(ReplicaLog, "_has_unbegun", lambda log: False)
 
 
 def forget_to_open_again(patch: pytest.MonkeyPatch) -> None:

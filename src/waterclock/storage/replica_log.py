@@ -141,13 +141,18 @@ class ReplicaLog:
     def _note_epochs(self, headers: list[FrameHeader]) -> None:
         """Make the epochs that begin in these frames durable, before the frames are written."""
         beginning = [header for header in headers if header.type is FrameType.EPOCH]
-        if not beginning:
+        if not beginning and not self._has_unbegun():
             return
         lineage = self.lineage
         for header in beginning:
             starts = lineage.begun(header.epoch, header.base_offset)
             lineage = Lineage(starts, header.end_offset)
         self._save(lineage.starts)
+
+    def _has_unbegun(self) -> bool:
+        """Tell whether the table has an epoch whose frame found no room, from the log's end on: it
+        must not be taken for that of what is written there next."""
+        return bool(self._starts) and self._starts[-1].offset >= self.store.end
 
     def _append(self, group: list[ForeignFrame], now_ms: int) -> None:
         """Write a frame and the `seen` frames behind it, which speak of it, into one segment."""
