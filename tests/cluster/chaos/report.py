@@ -1,6 +1,5 @@
 """What is told of rounds: a line as each ends, a table of all by theme, or JSON."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster.chaos.plan import Fault, Plan
+from tests.cluster.chaos.program import by_theme, described, heading
 from tests.kit.verdict import Verdict
 
 SUMS = (
@@ -28,10 +28,7 @@ class RoundResult:
     def as_json(self) -> dict[str, object]:
         """Return all that is known of it."""
         return {
-            "seed": self.plan.seed,
-            "round": self.plan.number,
-            "theme": self.plan.theme,
-            "seconds": round(self.seconds, 2),
+            **described(self.plan, self.seconds),
             "heal_s": None if self.heal_s is None else round(self.heal_s, 2),
             **self.verdict.as_json(),
         }
@@ -39,14 +36,9 @@ class RoundResult:
 
 def round_text(said: RoundResult) -> str:
     """Return what a round was, in a line."""
-    counts = said.verdict.counts
-    faults = ", ".join(f"{each.value} {counts[each.value]}" for each in Fault if counts[each.value])
     healed = "never" if said.heal_s is None else f"after {said.heal_s:.1f} s"
-    numbers = ", ".join(f"{name} {counts[name]}" for name in SUMS if counts[name])
-    return (
-        f"round {said.plan.number} {said.plan.theme}, {said.seconds:.0f} s: {faults}; {numbers};"
-        f" latest answer {counts['latest answer ms']} ms; healed {healed}"
-    )
+    latest = f"latest answer {said.verdict.counts['latest answer ms']} ms"
+    return f"{heading(said, Fault, SUMS)}; {latest}; healed {healed}"
 
 
 def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
@@ -55,10 +47,7 @@ def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
     for name in ("theme", "rounds", *SUMS, "latest ms", "healed after s", "found"):
         is_theme = name == "theme"
         table.add_column(name, justify="left" if is_theme else "right", no_wrap=is_theme)
-    by_theme: dict[str, list[RoundResult]] = defaultdict(list)
-    for said in rounds:
-        by_theme[said.plan.theme].append(said)
-    for theme, theirs in sorted(by_theme.items()):
+    for theme, theirs in by_theme(rounds):
         table.add_row(theme, *_row(theirs))
     table.add_section()
     table.add_row("all", *_row(rounds))

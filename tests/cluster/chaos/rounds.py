@@ -13,6 +13,7 @@ from tests.cluster.chaos.fleet import PLANTED, WATERCLOCK, ClusterNode
 from tests.cluster.chaos.network import Namespaces
 from tests.cluster.chaos.oracle import judge
 from tests.cluster.chaos.plan import NODES, Plan
+from tests.cluster.chaos.program import NewBugs
 from tests.cluster.chaos.report import RoundResult
 from tests.stores.servers import postgres
 from waterclock.server.cluster.ownership import RingOwnership
@@ -32,7 +33,7 @@ class Rounds:
         self._nodes = nodes
         self._folder = folder
         self._network = network
-        self._seen_bugs: set[tuple[str, str]] = set()
+        self._new_bugs = NewBugs()
         self._owners: dict[tuple[frozenset[str], str], str] = {}
 
     async def play(self, plan: Plan) -> RoundResult:
@@ -41,7 +42,10 @@ class Rounds:
         file = self._folder / f"round-{plan.seed}-{plan.number}.json"
         file.write_text(json.dumps(asdict(history), default=str))
         ended = [node for node in self._nodes[:NODES] if not node.is_running]
-        errors = [*self._new_bugs(), *(f"{node.name} ended by itself" for node in ended)]
+        errors = [
+            *self._new_bugs.of(self._nodes),
+            *(f"{node.name} ended by itself" for node in ended),
+        ]
         verdict = judge(history, self._owner_of, errors=errors)
         for node in ended:
             await node.start()
@@ -51,12 +55,6 @@ class Rounds:
         if (nodes, stream) not in self._owners:
             self._owners[nodes, stream] = owner_of(nodes, stream)
         return self._owners[nodes, stream]
-
-    def _new_bugs(self) -> list[str]:
-        found = {(node.name, line) for node in self._nodes for line in node.bugs()}
-        new = sorted(found - self._seen_bugs)
-        self._seen_bugs |= found
-        return [f"{name}: {line[:300]}" for name, line in new]
 
 
 @asynccontextmanager

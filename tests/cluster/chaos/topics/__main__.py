@@ -8,40 +8,32 @@ is one node without etcd, as a check of the harness itself. It needs root.
 """
 
 import argparse
-import asyncio
 import sys
-import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from tests.cluster.chaos.program import by_theme, heading, parser_of, play_rounds, run_program
 from tests.cluster.chaos.topics.plan import THEMES, Fault, Plan
 from tests.cluster.chaos.topics.planted import PLANTS
 from tests.cluster.chaos.topics.rounds import RoundResult, cluster
-from tests.kit.rounds import arguments, look_for, print_json, show_round, workplace
-from tests.kit.verdict import Findings
 
 PLANT_TRIES = 3
 SUMS = ("publishes acked", "cancels acked", "reschedules acked", "fired", "delivered", "leaders")
 
 
 async def play(said: argparse.Namespace, folder: Path, console: Console) -> list[RoundResult]:
-    """Play rounds on one cluster: so many, or as many as there is time for."""
-    results: list[RoundResult] = []
-    end_s = time.monotonic() + said.minutes * 60
+    """Play rounds on one cluster."""
     async with cluster(folder, is_alone=said.alone, has_spark=said.spark) as rounds:
-        number = said.first
-        while number < said.first + said.rounds or time.monotonic() < end_s:
+
+        async def one(number: int) -> RoundResult:
             plan = Plan.of(said.seed, number, theme=said.theme, is_alone=said.alone)
-            results.append(await rounds.play(plan))
-            show_round(console, round_text(results[-1]), results[-1].verdict.findings)
-            number += 1
-    return results
+            return await rounds.play(plan)
+
+        return await play_rounds(said, one, round_text, console)
 
 
 async def play_planted(name: str, seed: int, folder: Path) -> RoundResult:
@@ -52,12 +44,10 @@ async def play_planted(name: str, seed: int, folder: Path) -> RoundResult:
 
 def round_text(said: RoundResult) -> str:
     """Return what a round was, in a line."""
-    counts = said.verdict.counts
-    faults = ", ".join(f"{each.value} {counts[each.value]}" for each in Fault if counts[each.value])
-    numbers = ", ".join(f"{name} {counts[name]}" for name in SUMS if counts[name])
+    own = said.verdict.counts["fired by the node's own clock"]
+    clocks = f"; {own} fired by a clock that was set, and judged by it" if own else ""
     outage = f"; no ack for {max(said.outages_ms)} ms" if said.outages_ms else ""
-    where = f"round {said.plan.number} {said.plan.theme}"
-    return f"{where}, {said.seconds:.0f} s: {faults}; {numbers}{outage}"
+    return f"{heading(said, Fault, SUMS)}{clocks}{outage}"
 
 
 def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
@@ -67,10 +57,7 @@ def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
     )
     for name in ("theme", "rounds", *SUMS, "no ack ms: median", "most", "found"):
         table.add_column(name, justify="left" if name == "theme" else "right")
-    by_theme: dict[str, list[RoundResult]] = defaultdict(list)
-    for said in rounds:
-        by_theme[said.plan.theme].append(said)
-    for theme, theirs in [*sorted(by_theme.items()), ("all", list(rounds))]:
+    for theme, theirs in [*by_theme(rounds), ("all", list(rounds))]:
         sums = [f"{sum(each.verdict.counts[name] for each in theirs):,}" for name in SUMS]
         outages = [ms for each in theirs for ms in each.outages_ms]
         times = [f"{median(outages):.0f}", str(max(outages))] if outages else ["-", "-"]
@@ -81,35 +68,17 @@ def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
 
 def main() -> int:
     """Run what is asked for; the result says whether something was found."""
-    parser = arguments(__doc__ or "", PLANTS)
-    parser.set_defaults(rounds=1)
-    parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first round")
-    parser.add_argument("--theme", choices=sorted(THEMES), default="", help="only this one")
+    parser = parser_of(__doc__ or "", PLANTS, THEMES, rounds=1)
     parser.add_argument("--alone", action="store_true", help="one node, without etcd")
     parser.add_argument("--spark", action="store_true", help="Spark reads along")
-    said = parser.parse_args()
-    with (
-        workplace(said) as (console, folder),
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-
-        def look(name: str, attempt: int) -> tuple[Findings, float]:
-            place = folder / f"{name}-{attempt}"
-            place.mkdir(parents=True)
-            played = runner.run(play_planted(name, said.seed + attempt, place))
-            return played.verdict.findings, played.seconds
-
-        folder.mkdir(parents=True, exist_ok=True)
-        if said.plants or said.plant:
-            names = [said.plant] if said.plant else list(PLANTS)
-            found = look_for(PLANTS, names, look, tries=PLANT_TRIES, console=console)
-            print_json(said, found)
-            return sum(not each for each in found.values())
-        results = runner.run(play(said, folder, console))
-    show_table(console, results)
-    print_json(said, [each.as_json() for each in results])
-    return min(100, sum(bool(each.verdict.findings) for each in results))
+    return run_program(
+        parser.parse_args(),
+        PLANTS,
+        tries=PLANT_TRIES,
+        play=play,
+        play_planted=play_planted,
+        show=show_table,
+    )
 
 
 if __name__ == "__main__":

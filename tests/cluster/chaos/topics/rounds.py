@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.chaos.network import Namespaces
+from tests.cluster.chaos.program import NewBugs, described
 from tests.cluster.chaos.topics.conductor import Conductor
 from tests.cluster.chaos.topics.fleet import SMALL, EtcdProcess, TopicNode, small_disk
 from tests.cluster.chaos.topics.oracle import verdict_on
@@ -30,10 +31,7 @@ class RoundResult:
     def as_json(self) -> dict[str, object]:
         """Return all that is known of it."""
         return {
-            "seed": self.plan.seed,
-            "round": self.plan.number,
-            "theme": self.plan.theme,
-            "seconds": round(self.seconds, 2),
+            **described(self.plan, self.seconds),
             "outages_ms": self.outages_ms,
             **self.verdict.as_json(),
         }
@@ -55,7 +53,7 @@ class Rounds:
         self._network = network
         self._folder = folder
         self._spark = spark
-        self._seen_bugs: set[tuple[str, str]] = set()
+        self._new_bugs = NewBugs()
 
     async def play(self, plan: Plan) -> RoundResult:
         """Play one round, and judge it. Whoever ended by itself is found, and started again."""
@@ -71,17 +69,14 @@ class Rounds:
             "\n".join(delivered)
         )
         ended = [node for node in self._nodes if not node.is_running]
-        errors = [*self._new_bugs(), *(f"{node.name} ended by itself" for node in ended)]
+        errors = [
+            *self._new_bugs.of(self._nodes),
+            *(f"{node.name} ended by itself" for node in ended),
+        ]
         verdict = verdict_on(record, errors=errors)
         for node in ended:
             await node.start()
         return RoundResult(plan, verdict, record.seconds, record.outages_ms())
-
-    def _new_bugs(self) -> list[str]:
-        found = {(node.name, line) for node in self._nodes for line in node.bugs()}
-        new = sorted(found - self._seen_bugs)
-        self._seen_bugs |= found
-        return [f"{name}: {line[:300]}" for name, line in new]
 
 
 @asynccontextmanager
