@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ while True: signal.pause()
 """
 STUBBORN = GOOD.replace("FIRST", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
 BROKEN = GOOD.replace("FIRST", "say('error: there is no room'); sys.exit(2)")
+TELLING = GOOD.replace(
+    "FIRST",
+    "signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+    " say(os.environ.get('NOTIFY_SOCKET', 'told nobody'))",
+)
 NOISY = GOOD.replace("FIRST", "say('INFO something happened')")
 RELOADING = GOOD.replace("FIRST", "signal.signal(signal.SIGHUP, lambda *_: say('INFO reloaded'))")
 GOOD = GOOD.replace("FIRST", "")
@@ -150,3 +156,22 @@ def test_a_node_that_cannot_start_ends_all_and_says_why_in_one_line():
 def test_what_nodes_log_is_passed_on():
     with begun(NOISY) as it:
         assert it.line() == "INFO something happened\n"
+
+
+def test_its_supervisor_hears_of_all_nodes_at_once_and_nothing_from_any_of_them(
+    tmp_path, monkeypatch
+):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(ENDS_S_MAX)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with begun(TELLING, TELLING) as it:
+            assert [it.line(), it.line()] == ["told nobody\n"] * 2
+            heard = [supervisor.recv(100)]
+            it.process.send_signal(signal.SIGHUP)
+            heard += [supervisor.recv(100).split()[0], supervisor.recv(100)]
+            it.process.send_signal(signal.SIGTERM)
+            heard.append(supervisor.recv(100))
+            it.process.wait()
+
+    assert heard == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]

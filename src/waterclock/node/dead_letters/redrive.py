@@ -26,11 +26,10 @@ from waterclock.model.errors import BadInput, Fenced, UnknownTopic
 from waterclock.node.dead_letters.progress import decode_progress, encode_progress, progress_key
 from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.partition.log_reader import Missing
 from waterclock.node.partition.remote_log import (
-    PartitionLog,
     current_log,
-    is_elsewhere,
+    is_current,
     log_of,
 )
 from waterclock.node.topics import Topic
@@ -136,7 +135,7 @@ class DeadLetterPartition:
     @property
     def is_current(self) -> bool:
         """The log is open as it was, and the record what was read."""
-        return not self.is_stale and _is_current(self._log, self.host)
+        return not self.is_stale and is_current(self._log, self.host)
 
     def _check_there(self) -> None:
         if self.is_gone:
@@ -163,13 +162,6 @@ class DeadLetterPartition:
             if time.perf_counter() - begun > SLICE_S:
                 await asyncio.sleep(0)
                 begun = time.perf_counter()
-
-
-def _is_current(log: PartitionLog, host: PartitionHost) -> bool:
-    """Say if a log is still the one to read: copies come and go, and are opened anew."""
-    if isinstance(log, LogReader):
-        return host.is_open and host.store is log.store
-    return is_elsewhere(host)
 
 
 def wanted_by_partition(

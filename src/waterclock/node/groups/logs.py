@@ -8,6 +8,7 @@ from waterclock.node.partition.remote_log import (
     PartitionLog,
     RemoteLog,
     Spawn,
+    is_current,
     is_elsewhere,
 )
 
@@ -40,9 +41,7 @@ class GroupLogs:
     def is_current(self, partition: PartitionHost) -> bool:
         """Say if a partition has a reader, and that reads the log as it is open now."""
         reader = self.readers.get(partition)
-        if isinstance(reader, LogReader):
-            return partition.is_open and partition.store is reader.store
-        return reader is not None and is_elsewhere(partition)
+        return reader is not None and is_current(reader, partition)
 
     def drop(self, partition: PartitionHost) -> None:
         """Let go of a reader, for another one or for good."""

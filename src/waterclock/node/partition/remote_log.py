@@ -405,3 +405,10 @@ async def logs_elsewhere(
     if logs:
         await asyncio.gather(*(each.refresh() for each in logs.values()))
     return logs
+
+
+def is_current(log: PartitionLog, host: PartitionHost) -> bool:
+    """Say if a log is still the one to read: copies come and go, and are opened anew."""
+    if isinstance(log, LogReader):
+        return host.is_open and host.store is log.store
+    return is_elsewhere(host)

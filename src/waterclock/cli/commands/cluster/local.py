@@ -34,6 +34,7 @@ from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, start_proces
 from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
 from waterclock.cli.output.terminal import console, counted, one_line, print_json
 from waterclock.model.errors import NodeFailed
+from waterclock.runtime import supervisor
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ class LocalCluster:
         facts = [child.facts for child in self._children]
         credential = None if self._secure is None else self._secure / "admin.credential"
         is_formed = await until_formed([str(each["http_address"]) for each in facts], credential)
+        supervisor.tell_ready()
         if self._as_json:
             print_json(
                 {
@@ -257,6 +259,7 @@ class LocalCluster:
     def _stop(self) -> None:
         if self._stopping_at is None:
             self._stopping_at = time.monotonic()
+            supervisor.tell_stopping()
             self._say("\nStopping all nodes. Ctrl-C again ends them at once.", "yellow")
         if self._forming is not None:
             self._forming.cancel()
@@ -271,7 +274,9 @@ class LocalCluster:
             if has_terminal and not os.isatty(0):  # the window was closed
                 self._signal_all(signal.SIGTERM)
                 os._exit(EXIT_HUNG_UP)
+            supervisor.tell_reloading()
             self._signal_all(signal.SIGHUP)
+            supervisor.tell_ready()
 
         return hung_up
 

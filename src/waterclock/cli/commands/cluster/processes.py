@@ -16,10 +16,12 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 async def start_process(
     words: Sequence[str], *, stdout: int | IO[bytes], stderr: int | IO[bytes]
 ) -> Process:
-    """Start one: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us."""
+    """Start one: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us. Nor
+    does it speak to our supervisor, to which one of several is not all."""
+    env = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
     return await asyncio.create_subprocess_exec(
         *words,
-        stdin=DEVNULL, stdout=stdout, stderr=stderr, limit=LINE_BYTES_MAX,
+        stdin=DEVNULL, stdout=stdout, stderr=stderr, limit=LINE_BYTES_MAX, env=env,
         start_new_session=True, preexec_fn=_ending_with(os.getpid()),
     )  # fmt: skip
 
