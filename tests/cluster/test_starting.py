@@ -1,4 +1,4 @@
-"""A node that waits for etcd or for other nodes says so, and ends when it is told to."""
+"""A node that waits for etcd or others says so, to who asks as well, and ends when told to."""
 
 import asyncio
 import os
@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from tests.cluster.joined import config_of
-from tests.server.http_client import until
+from tests.kit.ports import free_in_a_row
+from tests.server.http_client import raw_client, until
 from waterclock.model.config import Config
 from waterclock.server.cluster.replication import start_watch
 from waterclock.server.process import run_node
@@ -31,14 +32,32 @@ async def stopped_while_waiting(
         )
     )
     await until(lambda: awaited in caplog.text or running.done())
+    await check_health(config.cluster.http_port, awaited.removeprefix("waiting_for "))
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     assert len(stopping) == 1
     return [record.message for record in caplog.records]
 
 
+async def check_health(port: int, awaited: str) -> None:
+    """Check that a node lives, is not ready, and says why to whoever asks it for anything."""
+    async with raw_client(port) as client:
+        live = await client.get("/health/live")
+        ready = await client.get("/api/v1/health/ready")
+        other = await client.get("/topics")
+
+    assert (live.status, live.json()) == (200, {"status": "live"})
+    assert (ready.status, ready.json()["status"]) == (503, "not ready")
+    (problem,) = ready.json()["problems"]
+    assert (problem["name"], problem["isBlocking"]) == ("starting", True)
+    assert problem["detail"] == f"it waits for {awaited}"
+    assert (other.status, other.headers["retry-after"]) == (503, "1")
+    assert awaited in other.json()["detail"]
+
+
 async def test_a_node_without_its_etcd_ends_when_it_is_told_to(tmp_path, caplog):
-    config = config_of(tmp_path, "a", cluster={"etcd": ("127.0.0.1:9",)})
+    cluster = {"etcd": ("127.0.0.1:9",), "http_port": free_in_a_row(1)}
+    config = config_of(tmp_path, "a", cluster=cluster)
 
     said = await stopped_while_waiting(config, caplog, "waiting_for etcd at 127.0.0.1:9")
 
@@ -48,6 +67,7 @@ async def test_a_node_without_its_etcd_ends_when_it_is_told_to(tmp_path, caplog)
 @pytest.mark.etcd
 async def test_a_node_that_lacks_others_ends_when_it_is_told_to(tmp_path, caplog, member):
     cluster = {"name": "lonely", "etcd": (member.endpoint,), "expect": 3}
+    cluster |= {"http_port": free_in_a_row(1)}
     config = config_of(tmp_path, "a", cluster=cluster)
 
     said = await stopped_while_waiting(config, caplog, "1 of 3 nodes have registered")

@@ -41,6 +41,7 @@ from waterclock.server.grpc.server import GrpcServer, Service, places_of, serve_
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
+from waterclock.server.http.messages import Handler
 from waterclock.server.http.openapi import with_description
 from waterclock.server.http.operations import (
     Operation,
@@ -59,6 +60,7 @@ from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.rest.reload import reload_operations
+from waterclock.server.starting import StartingHttp
 from waterclock.server.streams.api import StreamsApi
 from waterclock.server.tracing import call_spans
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
@@ -158,15 +160,21 @@ class Server:
 
 @asynccontextmanager
 async def serve(
-    node: Node, config: Config, reloader: Reloader | None = None, cluster: Cluster | None = None
+    node: Node,
+    config: Config,
+    reloader: Reloader | None = None,
+    cluster: Cluster | None = None,
+    starting: StartingHttp | None = None,
 ) -> AsyncIterator[Server]:
-    """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
-    backlog = Backlog(config.server.receive_bytes_max)
-    access, counts = open_access(config, node.clock), Counts(node)
+    """Answer requests to a node until left. `Server.stop` first ends well what is under way. What
+    answered HTTP while the node was `starting` listens on."""
+    backlog, counts = Backlog(config.server.receive_bytes_max), Counts(node)
+    access = open_access(config, node.clock) if starting is None else starting.access
     audit = access.audit = _audit_of(node, config, access)
     call_guard = None if audit is None else Guard(access, node, counts)
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
-    watch, counters, reloader = LoopWatch(), HttpCounters(), reloader or Reloader(config)
+    counters = HttpCounters() if starting is None else starting.server.counters
+    watch, reloader = LoopWatch(), reloader or Reloader(config)
     metrics = Metrics(node, calls, counters, watch, access, reloader, cluster)
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
@@ -184,17 +192,9 @@ async def serve(
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
-    host = config.server.host
-    async with serve_http(
-        answer,
-        host=host,
-        port=config.cluster.http_port,
-        limits=http_limits(config),
-        guard=_cross_origin_guard(config, access, table),
-        stopping=stopping,
-        access=access,
-        counters=counters,
-    ) as http_server:
+    guard = _cross_origin_guard(config, access, table)
+    async with _http(answer, stopping, guard, access, counters, config, starting) as http_server:
+        host = config.server.host
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
@@ -214,6 +214,37 @@ async def serve(
                 yield server
             finally:
                 await _end(cluster, audit, running)
+
+
+@asynccontextmanager
+async def _http(
+    answer: Handler,
+    stopping: Handler,
+    guard: CrossOriginGuard,
+    access: Access,
+    counters: HttpCounters,
+    config: Config,
+    starting: StartingHttp | None,
+) -> AsyncIterator[HttpServer]:
+    """Have HTTP answered until left: by a listener that is there, or by one of its own."""
+    if starting is None:
+        async with serve_http(
+            answer,
+            host=config.server.host,
+            port=config.cluster.http_port,
+            limits=http_limits(config),
+            guard=guard,
+            stopping=stopping,
+            access=access,
+            counters=counters,
+        ) as server:
+            yield server
+        return
+    starting.server.take(answer, guard=guard, stopping=stopping, access=access)
+    try:
+        yield starting.server
+    finally:
+        starting.server.close()
 
 
 async def _end(

@@ -24,8 +24,9 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
-from waterclock.model.clock import PULSE_MS, RunningClock
+from waterclock.model.clock import PULSE_MS, Clock, RunningClock
 from waterclock.model.config import Config
 from waterclock.model.units import MIB
 from waterclock.node.node import Node, node_name, running_node
@@ -35,9 +36,11 @@ from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopp
 from waterclock.runtime.tracing import tracing
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
+from waterclock.server.cluster.replication.start_watch import awaited
 from waterclock.server.cluster.starting import ClusteredNode
 from waterclock.server.exposure import check_exposure
 from waterclock.server.reload import Reloader, Reread
+from waterclock.server.starting import StartingHttp, answering_while_starting
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +87,9 @@ async def run_node(
         calling_on_hangup(_when_hung_up(reloader, lambda: is_serving)),
     ):
         async with AsyncExitStack() as stack:
-            started = await _started_unless(starting, config, stack)
+            clock = SystemClock()
+            http = await stack.enter_async_context(answering_while_starting(config, clock))
+            started = await _started_unless(starting, config, stack, clock, http)
             is_starting = False
             if started is None:
                 tell_stopping()
@@ -92,7 +97,8 @@ async def run_node(
                 return
             node, clustered = started
             cluster = None if clustered is None else clustered.cluster
-            server = await stack.enter_async_context(serve(node, config, reloader, cluster))
+            serving = serve(node, config, reloader, cluster, http)
+            server = await stack.enter_async_context(serving)
             reloader.on_reloaded += [node.configure, server.configure]
             if clustered is not None:
                 joined = clustered.joined(server.addresses, server.access)
@@ -132,12 +138,16 @@ def _when_hung_up(reloader: Reloader, is_serving: Callable[[], bool]) -> Callabl
 
 
 async def _started_unless(
-    interrupted: asyncio.Timeout, config: Config, stack: AsyncExitStack
+    interrupted: asyncio.Timeout,
+    config: Config,
+    stack: AsyncExitStack,
+    clock: Clock,
+    http: StartingHttp,
 ) -> tuple[Node, ClusteredNode | None] | None:
     """Start a node; None: it was interrupted."""
     try:
         async with interrupted:
-            return await _started(config, stack)
+            return await _started(config, stack, clock, http)
     except TimeoutError:
         if not interrupted.expired():
             raise
@@ -145,12 +155,15 @@ async def _started_unless(
     return None
 
 
-async def _started(config: Config, stack: AsyncExitStack) -> tuple[Node, ClusteredNode | None]:
+async def _started(
+    config: Config, stack: AsyncExitStack, clock: Clock, http: StartingHttp
+) -> tuple[Node, ClusteredNode | None]:
     """Start a node, and whatever it has others by."""
-    clock, replication = SystemClock(), None
+    replication = None
     clustered = ClusteredNode(config, node_name(config)) if config.cluster.is_clustered else None
     if clustered is not None and config.cluster.is_replicated:
         replication = await stack.enter_async_context(clustered.replicating(clock))
+        http.awaited = partial(awaited, replication.replicator, config.cluster.etcd)
     node = await stack.enter_async_context(running_node(config, clock, replication))
     if clustered is not None:
         clustered.take(node)

@@ -74,11 +74,8 @@ class HttpServer:
     ) -> None:
         self.access = access if access is not None and access.is_secure else None
         """Who is let in; None: anyone."""
-        self.is_audited = access is not None and access.audit is not None
-        self.guard = guard or CrossOriginGuard()
         self.counters = counters or HttpCounters()
-        self.answer = answer
-        self._stopping = stopping or answer
+        self.take(answer, guard=guard, stopping=stopping, access=access)
         self.limits = limits
         self.tasks = tasks
         self.loop = asyncio.get_running_loop()
@@ -88,9 +85,41 @@ class HttpServer:
         self.date = _date_line()
         self.is_stopping = False
         self.port = 0
+        self._listener: asyncio.Server | None = None
 
     def __repr__(self) -> str:
         return f"<HttpServer :{self.port} {len(self.connections)} connections>"
+
+    def take(
+        self,
+        answer: Handler,
+        *,
+        guard: CrossOriginGuard | None = None,
+        stopping: Handler | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """Have requests answered so from now on, those of connections that stand as well."""
+        self.answer = answer
+        self._stopping = stopping or answer
+        self.guard = guard or CrossOriginGuard()
+        self.is_audited = access is not None and access.audit is not None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Take connections. Raises BadConfig if the address is not to be had."""
+        tls = {} if self.access is None else tls_options(self.access)
+        with bind_errors("cluster.http_port", host, port):
+            self._listener = await self.loop.create_server(
+                lambda: HttpConnection(self), host, port, backlog=BACKLOG, **tls
+            )
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Take no connections and answer nothing any more; twice does no harm."""
+        if self._listener is not None:
+            self._listener.close()
+        self.stop()
+        for connection in tuple(self.connections):
+            connection.abort()
 
     def problem_of(self, error: BaseException, request: Request | None = None) -> Response:
         """Return what to answer; a refusal is counted."""
@@ -151,24 +180,15 @@ async def serve_http(
     async with task_group() as tasks:
         bounds = limits or HttpLimits()
         server = HttpServer(answer, bounds, tasks, guard, stopping, access, counters)
-        tls: dict[str, Any] = {}
         if server.access is not None:
             server.access.on_recheck.append(server.recheck)
-            tls = tls_options(server.access)
-        with bind_errors("cluster.http_port", host, port):
-            listener = await server.loop.create_server(
-                lambda: HttpConnection(server), host, port, backlog=BACKLOG, **tls
-            )
-        server.port = listener.sockets[0].getsockname()[1]
+        await server.listen(host, port)
         sweeping = tasks.create_task(server.keep_sweeping())
         try:
             yield server
         finally:
             sweeping.cancel()
-            listener.close()
-            server.stop()
-            for connection in tuple(server.connections):
-                connection.abort()
+            server.close()
 
 
 def tls_options(access: Access) -> dict[str, Any]:

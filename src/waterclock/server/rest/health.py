@@ -17,6 +17,9 @@ from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
 
+LIVE = "/health/live"
+READY = "/health/ready"
+
 
 class Live(msgspec.Struct):
     """The process turns its loop."""
@@ -51,12 +54,12 @@ def operations(node: Node, metrics: Metrics, cluster: Cluster | None = None) -> 
     operation = partial(Operation, tag="node", is_linkable=True, is_last_to_stop=True)
     return [
         operation(
-            "GET", "/health/live", live, "live", "Tell whether the process lives.",
+            "GET", LIVE, live, "live", "Tell whether the process lives.",
             {200: ResponseSpec("It does.", Live)},
             needs=OPEN,
         ),
         operation(
-            "GET", "/health/ready", ready, "ready",
+            "GET", READY, ready, "ready",
             "Tell whether the node takes requests and can store what it takes.",
             {
                 200: ResponseSpec("It does; problems, if any, concern a part of it.", Ready),
