@@ -6,7 +6,16 @@ from rich.console import Console
 
 from tests.cluster.replicated import partition
 from waterclock.cli.commands.cluster.cluster import news, tell_members, tell_replication, tell_ring
-from waterclock.model.cluster_views import EventView, MemberView, RingShare, RingView
+from waterclock.cli.commands.cluster.placement import tell_placement
+from waterclock.model.cluster_views import (
+    DrainView,
+    EventView,
+    MemberView,
+    MoveView,
+    PlacementView,
+    RingShare,
+    RingView,
+)
 
 
 def event(number: int) -> EventView:
@@ -115,3 +124,26 @@ def test_following_shows_each_event_once_also_when_the_oldest_are_forgotten():
 def test_following_shows_all_events_of_a_node_that_was_started_again():
     assert news([event(1), event(2)], [event(7)]) == [event(7)]
     assert news([event(1), event(2)], []) == []
+
+
+def test_a_node_that_replicates_nothing_has_nothing_to_move(call, ask):
+    assert ask("cluster", "placement") == {"drains": [], "moves": []}
+    assert call("cluster", "placement").stdout == "Nothing is drained, replaced or moved.\n"
+    refused = call("cluster", "drain", "a")
+    assert (refused.exit_code, "set cluster.etcd" in refused.output) == (2, True)
+
+
+def test_what_people_want_moved_is_shown_with_what_is_left_of_it():
+    drains = (DrainView("c", 7, "", True, 3, 12, 1), DrainView("d", 7, "e", False, 0, 5, 0))
+    moves = (MoveView("orders", 0, "b", "", True), MoveView("orders", 1, "b", "c", False))
+
+    shown = said(tell_placement, PlacementView(drains, moves))
+
+    assert [" ".join(row) for row in shown] == [
+        "node replaced by alive leaders replicas stuck",
+        "c - yes 3 12 1",
+        "d e no 0 5 0",
+        "topic partition what to from",
+        "orders 0 leader b -",
+        "orders 1 replica b c",
+    ]

@@ -1,9 +1,10 @@
 """Replicated partitions as a node tells of them: a fake, for those who watch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from waterclock.model.cluster_views import ReplicationView, ReplicaView
+from waterclock.server.cluster.replication_status import InstallCounts
 
 NODES = ("a", "b", "c")
 END = 100
@@ -17,6 +18,7 @@ class FakeReplication:
     commits: int = 0
     elections: int = 0
     is_coordinator_away: bool = False
+    installs: InstallCounts = field(default_factory=InstallCounts)
 
     def views(self) -> list[ReplicationView]:
         return list(self.partitions)

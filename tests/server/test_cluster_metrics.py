@@ -24,7 +24,7 @@ from waterclock.cluster.node_tags import NodeTags
 from waterclock.model.sections import NodeConfig
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.metrics import BREAKER_STATES, DIRECTIONS, MEMBER_STATES
-from waterclock.server.cluster.replication_status import ROLES
+from waterclock.server.cluster.replication_status import ROLES, InstallCounts
 from waterclock.server.families import PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -121,6 +121,7 @@ async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):
             commits=9,
             elections=2,
             is_coordinator_away=True,
+            installs=InstallCounts(begun=5, finished=3, failed=1, received_bytes=77),
         )
         samples = await scrape(it)
 
@@ -134,6 +135,9 @@ async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):
     assert len(led_by_others) == 2
     assert value(samples, "replication_commits_total") == 9
     assert value(samples, "replication_elections_total") == 2
+    for event, count in (("begun", 5), ("finished", 3), ("failed", 1)):
+        assert value(samples, "replication_installs_total", event=event) == count
+    assert value(samples, "replication_install_bytes_total") == 77
     assert value(samples, "coordinator_away") == 1
 
 

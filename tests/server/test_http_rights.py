@@ -21,15 +21,25 @@ from waterclock.security.tokens import SigningKey
 from waterclock.server.http.operations import Operation
 
 OPEN_TO_ALL = {"docs", "live", "openapi", "ready"}
-FOR_ADMINS = {"deleteStream", "deleteTopic", "purgeDeadLetters", "reloadNode", "updateTopic"}
+MOVING_REPLICAS = {"drainNode", "movePartition", "replaceNode"}
+FOR_ADMINS = {
+    "deleteStream",
+    "deleteTopic",
+    "purgeDeadLetters",
+    "reloadNode",
+    "updateTopic",
+    *MOVING_REPLICAS,
+}
 ABOUT_THE_NODES = {
     "getNode",
+    "getPlacement",
     "getRing",
     "listEvents",
     "listMembers",
     "listReplication",
     "metrics",
     "reloadNode",
+    *MOVING_REPLICAS,
 }
 
 NAMES = {"topic": "mine", "group": "mine", "streamId": "mine", "name": "mine", "partition": "0"}

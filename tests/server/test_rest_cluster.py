@@ -156,3 +156,15 @@ async def got_sent(it, stream: str) -> None:
     async with raw_client(it.server.http_port) as client:
         answer = await client.post("/streams/send", {"streamId": stream, "message": 1})
     assert answer.status == 200, answer.body
+
+
+async def test_a_node_that_replicates_nothing_has_nothing_to_move(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        assert await got(it, "/cluster/placement") == {"drains": [], "moves": []}
+        for path, body in (
+            ("/cluster/drain", {"node": "a"}),
+            ("/cluster/replace", {"node": "a", "target": "b"}),
+            ("/cluster/move", {"topic": "t", "partition": 0, "target": "b"}),
+        ):
+            answer = await client.post(path, body)
+            assert (answer.status, answer.json()["error"]) == (501, "NotSupported")

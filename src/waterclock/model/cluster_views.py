@@ -1,6 +1,7 @@
 """What is shown of a cluster: its members, what became of them, its ring, its replicas.
 
-Views as those of `model/views.py`; only HTTP carries them, and only a node with others has them.
+Views as those of `model/views.py`, of which a node without others has none. HTTP carries them, and
+gRPC what people change: the placement.
 """
 
 from datetime import datetime
@@ -75,6 +76,46 @@ class ReplicationView(View, frozen=True):
     def is_under_replicated(self) -> bool:
         """Nobody leads it, or the leader does not reach all voters."""
         return not self.leader or not all(r.is_linked for r in self.replicas if r.is_voter)
+
+
+class DrainView(View, frozen=True):
+    """A node that is to have no replicas, and how much of it there still is."""
+
+    node: str
+    since_ms: int
+    target: str
+    """The node that replaces it; empty: it is drained, and its replicas go anywhere."""
+    is_alive: bool
+    leaders: int
+    """Partitions that it leads."""
+    replicas: int
+    """Replicas on it that vote or learn, beside the copy of records that every node has."""
+    stuck: int
+    """Of these, those that no other node could have instead: they stay until one comes."""
+
+    @property
+    def is_done(self) -> bool:
+        """It has nothing any more, and can be taken away."""
+        return not self.leaders and not self.replicas
+
+
+class MoveView(View, frozen=True):
+    """A partition of which people want a replica, or the leader, elsewhere, and it is not yet."""
+
+    topic: str
+    partition: int
+    target: str
+    """The node."""
+    source: str
+    """The node whose replica it takes the place of; empty: whichever can best be spared."""
+    is_leader_only: bool
+
+
+class PlacementView(View, frozen=True):
+    """What people want moved, as far as it is not done. A drain is there until it is undone."""
+
+    drains: tuple[DrainView, ...] = ()
+    moves: tuple[MoveView, ...] = ()
 
 
 class RingShare(View, frozen=True):

@@ -1122,3 +1122,198 @@ class NodeAddress(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeAddress: _TypeAlias = NodeAddress  # noqa: Y015
+
+@_typing.final
+class GetPlacementRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPlacementRequest: _TypeAlias = GetPlacementRequest  # noqa: Y015
+
+@_typing.final
+class DrainNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    undo: _builtins.bool
+    """it may have replicas again; also one that is being replaced"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        undo: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "undo", b"undo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainNodeRequest: _TypeAlias = DrainNodeRequest  # noqa: Y015
+
+@_typing.final
+class ReplaceNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """it must not be there"""
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaceNodeRequest: _TypeAlias = ReplaceNodeRequest  # noqa: Y015
+
+@_typing.final
+class MovePartitionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    IS_LEADER_ONLY_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    target: _builtins.str
+    """the node"""
+    source: _builtins.str
+    """the node whose replica it takes the place of; empty: any"""
+    is_leader_only: _builtins.bool
+    """the target has a replica, and is to lead"""
+    undo: _builtins.bool
+    """move it no further; the other fields are not looked at"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        target: _builtins.str = ...,
+        source: _builtins.str = ...,
+        is_leader_only: _builtins.bool = ...,
+        undo: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_leader_only", b"is_leader_only", "partition", b"partition", "source", b"source", "target", b"target", "topic", b"topic", "undo", b"undo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MovePartitionRequest: _TypeAlias = MovePartitionRequest  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Drain(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NODE_FIELD_NUMBER: _builtins.int
+        SINCE_MS_FIELD_NUMBER: _builtins.int
+        TARGET_FIELD_NUMBER: _builtins.int
+        IS_ALIVE_FIELD_NUMBER: _builtins.int
+        LEADERS_FIELD_NUMBER: _builtins.int
+        REPLICAS_FIELD_NUMBER: _builtins.int
+        STUCK_FIELD_NUMBER: _builtins.int
+        node: _builtins.str
+        since_ms: _builtins.int
+        target: _builtins.str
+        """the node that replaces it; empty: any may"""
+        is_alive: _builtins.bool
+        leaders: _builtins.int
+        """partitions that it still leads"""
+        replicas: _builtins.int
+        """that are still on it"""
+        stuck: _builtins.int
+        """of these, those that no other node could have instead"""
+        def __init__(
+            self,
+            *,
+            node: _builtins.str = ...,
+            since_ms: _builtins.int = ...,
+            target: _builtins.str = ...,
+            is_alive: _builtins.bool = ...,
+            leaders: _builtins.int = ...,
+            replicas: _builtins.int = ...,
+            stuck: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_alive", b"is_alive", "leaders", b"leaders", "node", b"node", "replicas", b"replicas", "since_ms", b"since_ms", "stuck", b"stuck", "target", b"target"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Move(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        TARGET_FIELD_NUMBER: _builtins.int
+        SOURCE_FIELD_NUMBER: _builtins.int
+        IS_LEADER_ONLY_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        partition: _builtins.int
+        target: _builtins.str
+        source: _builtins.str
+        is_leader_only: _builtins.bool
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            target: _builtins.str = ...,
+            source: _builtins.str = ...,
+            is_leader_only: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_leader_only", b"is_leader_only", "partition", b"partition", "source", b"source", "target", b"target", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DRAINS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def drains(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placement.Drain]:
+        """until they are undone; one that is replaced, until it is"""
+
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placement.Move]:
+        """until they are done"""
+
+    def __init__(
+        self,
+        *,
+        drains: _abc.Iterable[Global___Placement.Drain] | None = ...,
+        moves: _abc.Iterable[Global___Placement.Move] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drains", b"drains", "moves", b"moves"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015

@@ -129,6 +129,26 @@ class AdminStub:
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_admin__pb2.NodeInfo.FromString,
                 _registered_method=True)
+        self.GetPlacement = channel.unary_unary(
+                '/waterclock.v1.Admin/GetPlacement',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.GetPlacementRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+                _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/waterclock.v1.Admin/DrainNode',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+                _registered_method=True)
+        self.ReplaceNode = channel.unary_unary(
+                '/waterclock.v1.Admin/ReplaceNode',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+                _registered_method=True)
+        self.MovePartition = channel.unary_unary(
+                '/waterclock.v1.Admin/MovePartition',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -255,6 +275,34 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPlacement(self, request, context):
+        """Where topics are replicated: what people want moved, and how much of it is left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """Have a node lead and keep nothing, so that it can be taken away.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplaceNode(self, request, context):
+        """Have the replicas of a node that will not come back made anew on another, at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MovePartition(self, request, context):
+        """Have a node get a replica of a partition in the place of another one, or lead it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -352,6 +400,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_admin__pb2.NodeInfo.SerializeToString,
+            ),
+            'GetPlacement': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlacement,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.GetPlacementRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.Placement.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.DrainNodeRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.Placement.SerializeToString,
+            ),
+            'ReplaceNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplaceNode,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.ReplaceNodeRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.Placement.SerializeToString,
+            ),
+            'MovePartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.MovePartition,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.MovePartitionRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.Placement.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -867,6 +935,114 @@ class Admin:
             '/waterclock.v1.Admin/GetNode',
             waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
             waterclock_dot_v1_dot_admin__pb2.NodeInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlacement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/GetPlacement',
+            waterclock_dot_v1_dot_admin__pb2.GetPlacementRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/DrainNode',
+            waterclock_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplaceNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/ReplaceNode',
+            waterclock_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MovePartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/MovePartition',
+            waterclock_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.Placement.FromString,
             options,
             channel_credentials,
             insecure,

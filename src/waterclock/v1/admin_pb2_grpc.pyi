@@ -58,6 +58,14 @@ class AdminStub:
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]
     """Use a snapshot no more. Its files stay."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]
+    GetPlacement: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]
+    """Where topics are replicated: what people want moved, and how much of it is left."""
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainNodeRequest, _admin_pb2.Placement]
+    """Have a node lead and keep nothing, so that it can be taken away."""
+    ReplaceNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReplaceNodeRequest, _admin_pb2.Placement]
+    """Have the replicas of a node that will not come back made anew on another, at once."""
+    MovePartition: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MovePartitionRequest, _admin_pb2.Placement]
+    """Have a node get a replica of a partition in the place of another one, or lead it."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -89,6 +97,14 @@ class AdminAsyncStub(AdminStub):
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
     """Use a snapshot no more. Its files stay."""
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]  # type: ignore[assignment]
+    GetPlacement: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]  # type: ignore[assignment]
+    """Where topics are replicated: what people want moved, and how much of it is left."""
+    DrainNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainNodeRequest, _admin_pb2.Placement]  # type: ignore[assignment]
+    """Have a node lead and keep nothing, so that it can be taken away."""
+    ReplaceNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReplaceNodeRequest, _admin_pb2.Placement]  # type: ignore[assignment]
+    """Have the replicas of a node that will not come back made anew on another, at once."""
+    MovePartition: _aio.UnaryUnaryMultiCallable[_admin_pb2.MovePartitionRequest, _admin_pb2.Placement]  # type: ignore[assignment]
+    """Have a node get a replica of a partition in the place of another one, or lead it."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -231,5 +247,37 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.NodeInfo, _abc.Awaitable[_admin_pb2.NodeInfo]]: ...
+
+    @_abc_1.abstractmethod
+    def GetPlacement(
+        self,
+        request: _admin_pb2.GetPlacementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Placement, _abc.Awaitable[_admin_pb2.Placement]]:
+        """Where topics are replicated: what people want moved, and how much of it is left."""
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _admin_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Placement, _abc.Awaitable[_admin_pb2.Placement]]:
+        """Have a node lead and keep nothing, so that it can be taken away."""
+
+    @_abc_1.abstractmethod
+    def ReplaceNode(
+        self,
+        request: _admin_pb2.ReplaceNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Placement, _abc.Awaitable[_admin_pb2.Placement]]:
+        """Have the replicas of a node that will not come back made anew on another, at once."""
+
+    @_abc_1.abstractmethod
+    def MovePartition(
+        self,
+        request: _admin_pb2.MovePartitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Placement, _abc.Awaitable[_admin_pb2.Placement]]:
+        """Have a node get a replica of a partition in the place of another one, or lead it."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from waterclock.cluster.coordinator.errors import BadRecord
 from waterclock.cluster.coordinator.records import (
     ClusterRecord,
+    DrainRecord,
     Keys,
     LockRecord,
+    MoveRecord,
     NodeRecord,
     PartitionRecord,
     decode_record,
@@ -24,7 +26,7 @@ KEY = b"waterclock/c/somewhere"
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 COUNTS = st.integers(0, (1 << 63) - 1)
 LOG_IDS = st.binary(min_size=16, max_size=16)
-KINDS = [ClusterRecord, NodeRecord, PartitionRecord, LockRecord]
+KINDS = [ClusterRecord, NodeRecord, PartitionRecord, DrainRecord, MoveRecord, LockRecord]
 
 
 @st.composite
@@ -47,6 +49,8 @@ RECORDS = (
     st.builds(ClusterRecord, cluster_id=NAMES, level=COUNTS, meta_log=NAMES)
     | st.builds(NodeRecord, peer=NAMES, gossip=NAMES, disk=NAMES, http=NAMES, level=COUNTS)
     | partitions()
+    | st.builds(DrainRecord, since_ms=COUNTS, target=NAMES)
+    | st.builds(MoveRecord, target=NAMES, source=NAMES, is_leader_only=st.booleans())
     | st.builds(LockRecord, holder=NAMES)
 )
 
@@ -130,20 +134,25 @@ def test_a_set_of_replicas_changes_by_one_that_learns_and_then_votes():
     assert (voting.replicas, voting.learners) == (("a", "b", "c"), ())
     assert voting.without("b").replicas == ("a", "c")
     assert learning.without("c") == led
+    assert voting.with_demoted("b") == voting.without("b").with_learner("b")
+    assert voting.preferring("c").replicas == ("c", "a", "b")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1), NAMES, LOG_IDS)
 def test_keys_are_read_as_they_were_written(cluster, node_id, log_id):
     keys = Keys(cluster)
     node, partition = keys.node(node_id), keys.partition(log_id)
+    drain, move = keys.drain(node_id), keys.move(log_id)
 
-    assert keys.node_of(node) == node_id
-    assert keys.log_of(partition) == log_id
-    assert node in keys.nodes
-    assert partition in keys.partitions
-    assert all(each in keys.everything for each in (node, partition, keys.cluster, keys.lock))
-    assert node not in keys.partitions
-    assert not {keys.cluster, keys.lock} & {node, partition}
+    assert keys.node_of(node) == keys.node_of(drain) == node_id
+    assert keys.log_of(partition) == keys.log_of(move) == log_id
+    found = (node, partition, drain, move)
+    ranges = (keys.nodes, keys.partitions, keys.drains, keys.moves)
+    assert [[key in each for each in ranges] for key in found] == [
+        [index == own for index in range(4)] for own in range(4)
+    ]
+    assert all(each in keys.everything for each in (*found, keys.cluster, keys.lock))
+    assert not {keys.cluster, keys.lock} & {*found}
 
 
 @given(NAMES, NAMES, NAMES)
@@ -162,11 +171,12 @@ def test_a_name_that_makes_no_key_is_refused(name):
 @given(st.binary(max_size=40))
 def test_a_key_that_is_not_ours_is_one_error(rest):
     keys = Keys("c")
-    for key in (rest, keys.nodes.start + rest, keys.partitions.start + rest):
+    below = (keys.nodes, keys.partitions, keys.drains, keys.moves)
+    for key in (rest, *(each.start + rest for each in below)):
         with suppress(BadRecord):
-            assert keys.node(keys.node_of(key)) == key
+            assert key in (keys.node(keys.node_of(key)), keys.drain(keys.node_of(key)))
         with suppress(BadRecord):
-            assert keys.partition(keys.log_of(key)) == key
+            assert key in (keys.partition(keys.log_of(key)), keys.move(keys.log_of(key)))
 
 
 def test_records_are_written_as_the_page_shows_them():

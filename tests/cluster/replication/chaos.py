@@ -7,6 +7,9 @@ from waterclock.cluster.replication.effects import Unknown
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.model.ids import Offset
 
+KINDS = ("add_learner", "promote", "promote", "remove", "demote", "prefer", "transfer")
+"""What a leader is told to do with its set of replicas."""
+
 
 class Chaos:
     """Some thousand steps in any order, faults among them; then everything heals."""
@@ -166,7 +169,7 @@ class Chaos:
         if leader is None or leader.is_paused:
             return
         other = ReplicaId(self.rng.choice(list(self.world.nodes)))
-        kind = self.rng.choice(["add_learner", "promote", "promote", "remove", "transfer"])
+        kind = self.rng.choice(KINDS)
         name, now_ms = leader.name, self.world.now_ms
         self.world.tell(name, f"{kind} {other}", lambda it: getattr(it, kind)(other, now_ms))
 

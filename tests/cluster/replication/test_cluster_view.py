@@ -2,7 +2,9 @@
 
 from waterclock.cluster.coordinator.records import (
     ClusterRecord,
+    DrainRecord,
     Keys,
+    MoveRecord,
     NodeRecord,
     PartitionRecord,
     Record,
@@ -19,6 +21,7 @@ from waterclock.cluster.coordinator.requests import (
 )
 from waterclock.cluster.coordinator.store import Store
 from waterclock.cluster.replication.cluster_view import Changed, ClusterView
+from waterclock.cluster.replication.placement import Remaining, remaining
 
 KEYS = Keys("c")
 LOG = b"l" * 16
@@ -110,3 +113,31 @@ def test_replicas_are_alive_while_their_node_has_a_lease_and_the_same_disk():
 
     assert it.view.alive == {"a:aa", "b:new"}
     assert it.view.load() == {"a": 1, "b": 0}
+
+
+def test_what_people_want_is_known_until_it_is_taken_away():
+    it = Watched()
+    it.put(KEYS.drain("a"), DrainRecord(since_ms=7))
+    it.put(KEYS.move(LOG), MoveRecord(target="b"))
+    assert it.view.drains["a"].record == DrainRecord(since_ms=7)
+    assert it.view.moves[LOG] == (MoveRecord(target="b"), it.view.revision)
+
+    it.delete(one_key(KEYS.drain("a")))
+    it.store.write(Txn(success=(Delete(KEYS.moves),)))
+    it.read()
+
+    assert (it.view.drains, it.view.moves) == ({}, {})
+
+
+def test_what_is_left_of_a_node_is_counted_with_what_no_other_node_could_have():
+    it = Watched()
+    for name, node in (("a", N1), ("b", N2)):
+        it.put(KEYS.node(name), node)
+    it.put(KEYS.partition(LOG), VACANT.taken_over("a:aa").led())
+    it.put(KEYS.partition(b"m" * 16), PartitionRecord(epoch=0, state="vacant", replicas=("a:aa",)))
+    it.put(KEYS.drain("a"), DrainRecord(since_ms=7))
+
+    assert remaining(it.view, "a") == Remaining(leaders=1, replicas=2, stuck=1)
+    assert remaining(it.view, "b") == Remaining(leaders=0, replicas=1, stuck=1)
+    it.put(KEYS.node("c"), N2)
+    assert remaining(it.view, "a") == Remaining(leaders=1, replicas=2, stuck=0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.cluster.coordinator.records import NodeRecord, PartitionRecord
+from waterclock.cluster.coordinator.records import MoveRecord, NodeRecord, PartitionRecord
 from waterclock.cluster.replication.cluster_view import node_of
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.placement import Nodes, Places, Spread, Step
@@ -155,6 +155,13 @@ def after(places: Places, step: Step) -> Places:
                 return replace(places, record=msgspec.structs.replace(record, leader=others[0]))
             record = record.without(step.replica)
             load[node_of(step.replica)] -= 1
+        case "demote":
+            if step.replica == record.leader:
+                others = [each for each in record.replicas if each != step.replica]
+                return replace(places, record=msgspec.structs.replace(record, leader=others[0]))
+            record = record.with_demoted(step.replica)
+        case "prefer":
+            record = record.preferring(step.replica)
         case "hand_over":
             record = msgspec.structs.replace(record, leader=step.replica)
     return replace(places, record=record, load=load)
@@ -257,3 +264,218 @@ def test_a_new_node_gets_its_share_of_replicas_and_leaders_and_then_nothing_move
     assert max(load.values()) - min(load[name] for name in over) <= len(over)
     assert moved <= 45
     assert sum(node_of(record.leader) == "d" for record in placed) >= 8
+
+
+# What people want
+
+
+def settled(places: Places) -> tuple[Places, list[Step]]:
+    """Do all steps; all that learn catch up, and what is moved is forgotten once it is."""
+    done: list[Step] = []
+    while True:
+        if places.move is not None and places.is_move_over:
+            places = replace(places, move=None)
+        step = places.next_step()
+        if step is None:
+            return places, done
+        check_step(places, step)
+        done.append(step)
+        assert len(done) < 60, done
+        places = after(places, step)
+
+
+def check_step(places: Places, step: Step) -> None:
+    """Check that a step is one that the leader may make, and that nothing gets less safe by it."""
+    record = places.record
+    voters, alive = set(record.replicas), {f"{name}:d" for name in places.nodes}
+    match step.do:
+        case "drop" | "demote" if step.replica in voters:
+            others = voters - {step.replica}
+            assert len(others) >= min(len(voters), places.factor) - (len(voters) == 5)
+            if step.replica in alive:
+                assert len(others & alive) >= min(len(voters & alive), places.factor) - (
+                    len(voters) == 5
+                )
+        case "vote":
+            assert step.replica in places.caught_up
+            assert node_of(step.replica) not in places.drains
+        case "hand_over" | "prefer":
+            assert step.replica in voters & alive
+            assert node_of(step.replica) not in places.drains
+
+
+@st.composite
+def wanted_places(draw: st.DrawFn) -> Places:
+    """Draw a partition that is well, on some of up to seven nodes, and what people want of it."""
+    count = draw(st.integers(1, 7))
+    zones = draw(st.lists(st.sampled_from("xyz"), min_size=count, max_size=count))
+    names = [f"n{number}" for number in range(count)]
+    factor = draw(st.integers(1, min(5, count)))
+    having = draw(st.permutations(names))[:factor]
+    replicas = tuple(f"{name}:d" for name in having)
+    is_everywhere = draw(st.booleans()) and count <= 5
+    record = PartitionRecord(
+        epoch=1, state="leading", leader=draw(st.sampled_from(replicas)), replicas=replicas
+    )
+    move = None
+    if draw(st.booleans()):
+        is_leader_only = draw(st.booleans())
+        others = [name for name in names if name not in having]
+        targets = having if is_leader_only else others
+        sources = ["", *(name for name in having)]
+        if targets:
+            move = MoveRecord(
+                target=draw(st.sampled_from(targets)),
+                source="" if is_leader_only else draw(st.sampled_from(sources)),
+                is_leader_only=is_leader_only,
+            )
+    return Places(
+        record=record,
+        factor=factor,
+        nodes=nodes(**dict(zip(names, zones, strict=True))),
+        load={name: draw(st.integers(0, 3)) for name in names},
+        caught_up=ids(*names),
+        is_everywhere=is_everywhere,
+        may_move=draw(st.booleans()),
+        drains=dict.fromkeys(draw(st.sets(st.sampled_from(names), max_size=count - 1)), ""),
+        move=move,
+    )
+
+
+@given(wanted_places())
+def test_whatever_people_want_comes_to_rest_where_they_want_it_as_far_as_there_are_nodes(places):
+    rest, _ = settled(places)
+
+    staying = places.nodes.keys() - places.drains.keys()
+    voters = {node_of(each) for each in rest.record.replicas}
+    assert node_of(rest.record.leader) not in places.drains or not voters & staying
+    assert len(voters) == places.factor
+    assert len(voters & staying) == min(places.factor, len(staying))
+    learners = {node_of(each) for each in rest.record.learners}
+    assert learners == (places.nodes.keys() - voters if places.is_everywhere else set())
+    move = places.move
+    if move is not None and move.target in staying and not places.drains:
+        assert move.target in voters
+        if move.is_leader_only:
+            assert node_of(rest.record.leader) == move.target
+        else:
+            assert move.source not in voters
+
+
+def test_a_node_that_is_drained_leads_no_more_before_its_replica_moves():
+    drained = Places(
+        record=WHOLE,
+        factor=3,
+        nodes=nodes(a="", b="", c="", d=""),
+        load={},
+        leaders={"b": 3, "c": 1},
+        caught_up=ids("a", "b", "c", "d"),
+        drains={"a": ""},
+    )
+
+    assert [(each.do, node_of(each.replica)) for each in settled(drained)[1]] == [
+        ("hand_over", "c"),
+        ("learn", "d"),
+        ("vote", "d"),
+        ("drop", "a"),
+        ("hand_over", "d"),
+    ]
+    nowhere = replace(drained, nodes=THREE)
+    assert [each.do for each in settled(nowhere)[1]] == ["hand_over"]
+
+
+def test_one_that_is_drained_and_there_stays_until_as_many_others_are():
+    places = Places(
+        record=WHOLE.with_voter("d:d"),
+        factor=3,
+        nodes=nodes(a="", c="", d=""),  # b is away
+        load={},
+        caught_up=ids("a", "c", "d"),
+        drains={"c": ""},
+    )
+
+    assert places.next_step() is None
+    assert replace(places, nodes=nodes(a="", b="", c="", d="")).next_step() == Step(
+        "drop", ReplicaId("c:d")
+    )
+
+
+def test_a_node_that_is_replaced_has_its_replicas_where_people_want_them_if_they_can_be_there():
+    places = Places(
+        record=WHOLE,
+        factor=3,
+        nodes=nodes(a="", b="", d="", e=""),
+        load={"d": 0, "e": 9},
+        caught_up=ids("a", "b", "d", "e"),
+        drains={"c": "e"},
+    )
+
+    assert places.next_step() == Step("learn", ReplicaId("e:d"))
+    assert replace(places, drains={"c": "b"}).next_step() == Step("learn", ReplicaId("d:d"))
+    assert {node_of(each) for each in settled(places)[0].record.replicas} == {"a", "b", "e"}
+
+
+def test_what_all_nodes_have_one_that_is_drained_has_as_long_as_it_is_there():
+    places = Places(
+        record=WHOLE.with_learner("d:d"),
+        factor=3,
+        nodes=nodes(a="", b="", c="", d=""),
+        load={},
+        caught_up=ids("a", "b", "c", "d"),
+        is_everywhere=True,
+        drains={"c": ""},
+    )
+
+    rest, done = settled(places)
+    assert [(each.do, node_of(each.replica)) for each in done] == [("vote", "d"), ("demote", "c")]
+    gone = replace(rest, nodes=nodes(a="", b="", d=""))
+    assert gone.next_step() == Step("drop", ReplicaId("c:d"))
+
+
+def test_a_leader_that_people_want_is_preferred_and_led_by():
+    places = Places(
+        record=WHOLE,
+        factor=3,
+        nodes=THREE,
+        load={},
+        caught_up=ids("a", "b", "c"),
+        move=MoveRecord(target="c", is_leader_only=True),
+    )
+
+    rest, done = settled(places)
+
+    assert [(each.do, node_of(each.replica)) for each in done] == [
+        ("prefer", "c"),
+        ("hand_over", "c"),
+    ]
+    assert rest.record.replicas == ("c:d", "a:d", "b:d")
+    assert replace(places, move=MoveRecord(target="z", is_leader_only=True)).is_move_over
+
+
+def test_of_as_many_as_there_can_be_the_one_that_is_moved_makes_room():
+    five = PartitionRecord(
+        epoch=1, state="leading", leader="a:d", replicas=("a:d", "b:d", "c:d", "e:d", "f:d")
+    )
+    over = nodes(a="", b="", c="", e="", f="", g="")
+    places = Places(
+        record=five,
+        factor=5,
+        nodes=over,
+        load={},
+        caught_up=ids(*over),
+        move=MoveRecord(target="g", source="c"),
+    )
+
+    assert [(each.do, node_of(each.replica)) for each in settled(places)[1]] == [
+        ("learn", "g"),
+        ("drop", "c"),
+        ("vote", "g"),
+    ]
+
+
+def test_new_partitions_are_not_put_on_a_node_that_is_drained_unless_there_is_no_other():
+    choosing = Spread(THREE, load={}, leads={}, drained={"b"})
+    assert {node_of(each) for each in choosing.chosen(3)} == {"a", "c"}
+
+    only = Spread(nodes(a=""), load={}, leads={}, drained={"a"})
+    assert only.chosen(3) == (ReplicaId("a:d"),)

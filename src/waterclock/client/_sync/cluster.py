@@ -2,11 +2,22 @@
 
 from waterclock.client.cluster import Cluster
 from waterclock.client.loop_thread import Blocking
-from waterclock.model.cluster_views import EventView, MemberView, ReplicationView, RingView
+from waterclock.model.cluster_views import (
+    EventView,
+    MemberView,
+    PlacementView,
+    ReplicationView,
+    RingView,
+)
 
 
 class BlockingCluster(Blocking[Cluster]):
-    """Look at the nodes of a cluster. A node without others is a cluster of one."""
+    """Look at the nodes of a cluster, and move what is on them. A node without others is a cluster
+    of one.
+
+    What changes something says what is wanted; the nodes do it, and go on with it after restarts.
+    `placement` tells how far they are. To want the same again changes nothing.
+    """
 
     def members(self) -> list[MemberView]:
         """Return all members that the node knows, itself first; the dead until it forgets them."""
@@ -26,3 +37,32 @@ class BlockingCluster(Blocking[Cluster]):
     def events(self) -> list[EventView]:
         """Return what has happened to members, the oldest that the node remembers first."""
         return self._loop.run(self._twin.events())
+
+    def placement(self) -> PlacementView:
+        """Return what people want moved, as far as it is not done."""
+        return self._loop.run(self._twin.placement())
+
+    def drain(self, node: str) -> PlacementView:
+        """Have a node lead and keep nothing, so that it can be taken away."""
+        return self._loop.run(self._twin.drain(node))
+
+    def undrain(self, node: str) -> PlacementView:
+        """Let a node have replicas again; also one that is being replaced."""
+        return self._loop.run(self._twin.undrain(node))
+
+    def replace(self, node: str, target: str) -> PlacementView:
+        """Have the replicas of a node that will not come back made anew on another, at once."""
+        return self._loop.run(self._twin.replace(node, target))
+
+    def move(self, topic: str, partition: int, *, target: str, source: str = "") -> PlacementView:
+        """Have a node get a replica of a partition, in the place of the one on `source`, or of
+        whichever can best be spared."""
+        return self._loop.run(self._twin.move(topic, partition, target=target, source=source))
+
+    def move_leader(self, topic: str, partition: int, *, target: str) -> PlacementView:
+        """Have a node lead a partition that it has a replica of, and be preferred to."""
+        return self._loop.run(self._twin.move_leader(topic, partition, target=target))
+
+    def undo_move(self, topic: str, partition: int) -> PlacementView:
+        """Move a partition no further."""
+        return self._loop.run(self._twin.undo_move(topic, partition))

@@ -3,6 +3,8 @@
     waterclock/<cluster>/cluster                 who the cluster is, what all its nodes understand
     waterclock/<cluster>/nodes/<id>              a node that lives, under its lease
     waterclock/<cluster>/partitions/<log id>     who leads a partition, under which epoch
+    waterclock/<cluster>/drains/<id>             a node that is to have no replicas
+    waterclock/<cluster>/moves/<log id>          where people want a replica of a partition
     waterclock/<cluster>/lock                    who decides on placement, under its lease
 
 Records are JSON, for people read them when something is wrong. A reader passes over fields it does
@@ -98,6 +100,11 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         assert self.state == "leading", self.state
         return msgspec.structs.replace(self, state="candidate")
 
+    def preferring(self, replica: str) -> "PartitionRecord":
+        """Return the record in which one of the replicas is preferred to lead."""
+        others = (each for each in self.replicas if each != replica)
+        return msgspec.structs.replace(self, replicas=(replica, *others))
+
     def with_learner(self, replica: str) -> "PartitionRecord":
         """Return the record with one more that copies the log."""
         return msgspec.structs.replace(self, learners=(*self.learners, replica))
@@ -106,6 +113,10 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the record in which a learner votes."""
         learners = tuple(each for each in self.learners if each != learner)
         return msgspec.structs.replace(self, replicas=(*self.replicas, learner), learners=learners)
+
+    def with_demoted(self, voter: str) -> "PartitionRecord":
+        """Return the record in which a replica that does not lead votes no more, and copies on."""
+        return self.without(voter).with_learner(voter)
 
     def without(self, replica: str) -> "PartitionRecord":
         """Return the record without a replica or learner, which is not the leader; the replica
@@ -121,6 +132,28 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is to have no replicas: people said so. It outlives the node's lease."""
+
+    since_ms: Count
+    target: str = ""
+    """The node that replaces it, for it will not come back; empty: it is there, or comes back, and
+    its replicas go where there are fewest."""
+    v: int = VERSION
+
+
+class MoveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where people want a replica of a partition, or its leader, until it is there."""
+
+    target: Name
+    """The node."""
+    source: str = ""
+    """The node whose replica it takes the place of; empty: whichever can best be spared."""
+    is_leader_only: bool = False
+    """The node has a replica, and is to lead."""
+    v: int = VERSION
+
+
 class LockRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Who decides where partitions are, as long as its lease lives."""
 
@@ -134,8 +167,16 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
-Record = ClusterRecord | NodeRecord | PartitionRecord | LockRecord
-SomeRecord = TypeVar("SomeRecord", ClusterRecord, NodeRecord, PartitionRecord, LockRecord)
+Record = ClusterRecord | NodeRecord | PartitionRecord | DrainRecord | MoveRecord | LockRecord
+SomeRecord = TypeVar(
+    "SomeRecord",
+    ClusterRecord,
+    NodeRecord,
+    PartitionRecord,
+    DrainRecord,
+    MoveRecord,
+    LockRecord,
+)
 
 
 class Keys:
@@ -174,6 +215,16 @@ class Keys:
         """Those of all partitions."""
         return all_below(self._below + b"partitions/")
 
+    @property
+    def drains(self) -> KeyRange:
+        """Those of all nodes that are to have nothing."""
+        return all_below(self._below + b"drains/")
+
+    @property
+    def moves(self) -> KeyRange:
+        """Those of all partitions that are to be elsewhere."""
+        return all_below(self._below + b"moves/")
+
     def node(self, node_id: str) -> bytes:
         """Of a node's `NodeRecord`."""
         if not node_id:
@@ -185,16 +236,28 @@ class Keys:
         assert len(log_id) == LOG_ID_BYTES, log_id
         return self._below + b"partitions/" + log_id.hex().encode()
 
+    def drain(self, node_id: str) -> bytes:
+        """Of a node's `DrainRecord`."""
+        if not node_id:
+            raise BadInput("a node has an id")
+        return self._below + b"drains/" + node_id.encode()
+
+    def move(self, log_id: bytes) -> bytes:
+        """Of the `MoveRecord` of a log."""
+        assert len(log_id) == LOG_ID_BYTES, log_id
+        return self._below + b"moves/" + log_id.hex().encode()
+
     def node_of(self, key: bytes) -> str:
-        """Return whose `NodeRecord` is there."""
+        """Return whose `NodeRecord` or `DrainRecord` is there."""
+        below = self.drains if key in self.drains else self.nodes
         try:
-            return self._rest(key, self.nodes).decode()
+            return self._rest(key, below).decode()
         except UnicodeDecodeError as error:
             raise BadRecord(key, "the id of the node is not UTF-8") from error
 
     def log_of(self, key: bytes) -> bytes:
-        """Return of which log a `PartitionRecord` is there."""
-        rest = self._rest(key, self.partitions)
+        """Return of which log a `PartitionRecord` or `MoveRecord` is there."""
+        rest = self._rest(key, self.moves if key in self.moves else self.partitions)
         try:
             log_id = bytes.fromhex(rest.decode("ascii"))
         except ValueError as error:

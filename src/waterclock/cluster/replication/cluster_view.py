@@ -5,14 +5,16 @@ acts on it need not look at the others. A record that cannot be read decides not
 if it had not changed, and the problem is told.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from waterclock.cluster.coordinator.errors import BadRecord
 from waterclock.cluster.coordinator.records import (
     ClusterRecord,
+    DrainRecord,
     Keys,
+    MoveRecord,
     NodeRecord,
     PartitionRecord,
     decode_record,
@@ -30,6 +32,20 @@ class Placed(NamedTuple):
     """The record of a partition, and the revision at which it was put."""
 
     record: PartitionRecord
+    revision: Revision
+
+
+class Drain(NamedTuple):
+    """What people want of a node, and the revision at which they said so."""
+
+    record: DrainRecord
+    revision: Revision
+
+
+class Move(NamedTuple):
+    """What people want of a partition, and the revision at which they said so."""
+
+    record: MoveRecord
     revision: Revision
 
 
@@ -63,6 +79,8 @@ class ClusterView:
         self.cluster: ClusterRecord | None = None
         self.nodes: dict[str, NodeRecord] = {}
         self.partitions: dict[bytes, Placed] = {}
+        self.drains: dict[str, Drain] = {}
+        self.moves: dict[bytes, Move] = {}
 
     def __repr__(self) -> str:
         count = len(self.partitions)
@@ -89,6 +107,8 @@ class ClusterView:
         """Take up all keys, as they were read."""
         known: set[bytes] = {self._keys.node(name) for name in self.nodes}
         known |= {self._keys.partition(log_id) for log_id in self.partitions}
+        known |= {self._keys.drain(name) for name in self.drains}
+        known |= {self._keys.move(log_id) for log_id in self.moves}
         if self.cluster is not None:
             known.add(self._keys.cluster)
         changed = Changed()
@@ -133,6 +153,12 @@ class ClusterView:
                 if self.partitions.get(log_id) != placed:
                     changed.logs.add(log_id)
                 self.partitions[log_id] = placed
+            elif item.key in keys.drains:
+                drain = decode_record(DrainRecord, item.value, key=item.key)
+                self.drains[keys.node_of(item.key)] = Drain(drain, item.mod_revision)
+            elif item.key in keys.moves:
+                move = decode_record(MoveRecord, item.value, key=item.key)
+                self.moves[keys.log_of(item.key)] = Move(move, item.mod_revision)
         except BadRecord as error:
             changed.problems.append(str(error))
 
@@ -150,20 +176,30 @@ class ClusterView:
                 log_id = keys.log_of(key)
                 if self.partitions.pop(log_id, None) is not None:
                     changed.logs.add(log_id)
+            elif key in keys.drains:
+                self.drains.pop(keys.node_of(key), None)
+            elif key in keys.moves:
+                self.moves.pop(keys.log_of(key), None)
         except BadRecord as error:
             changed.problems.append(str(error))
 
+    def replicas(self) -> Iterator[ReplicaId]:
+        """Yield all replicas of all partitions, those that learn as well."""
+        for placed in self.partitions.values():
+            yield from map(ReplicaId, placed.record.replicas)
+            yield from map(ReplicaId, placed.record.learners)
+
     def load(self) -> dict[str, int]:
         """Return how many replicas each node that is alive has."""
-        return self._counted(
-            replica
-            for placed in self.partitions.values()
-            for replica in (*placed.record.replicas, *placed.record.learners)
-        )
+        return self._counted(self.replicas())
 
     def leads(self) -> dict[str, int]:
         """Return how many partitions each node that is alive is preferred to lead."""
         return self._counted(placed.record.replicas[0] for placed in self.partitions.values())
+
+    def leaders(self) -> dict[str, int]:
+        """Return how many partitions each node that is alive leads, or is about to."""
+        return self._counted(placed.record.leader for placed in self.partitions.values())
 
     def _counted(self, replicas: Iterable[str]) -> dict[str, int]:
         counts = dict.fromkeys(self.nodes, 0)

@@ -49,9 +49,11 @@ from waterclock.cluster.replication.messages import (
     TooOld,
 )
 from waterclock.cluster.replication.replica_set import (
+    leader_preferred,
     learner_added,
     learner_promoted,
     replica_removed,
+    voter_demoted,
     voters_of,
 )
 from waterclock.model.ids import Epoch, Offset
@@ -343,6 +345,16 @@ class Replica:
         if replica == self.me:
             return self.hand_over(now_ms)
         return self._change_set(replica_removed(self.record, replica), now_ms)
+
+    def demote(self, voter: ReplicaId, now_ms: int) -> list[Effect]:
+        """Have a replica copy the log and vote no more; a leader hands over first."""
+        if voter == self.me:
+            return self.hand_over(now_ms)
+        return self._change_set(voter_demoted(self.record, voter), now_ms)
+
+    def prefer(self, voter: ReplicaId, now_ms: int) -> list[Effect]:
+        """Have a replica be the preferred leader; it leads when it is handed that."""
+        return self._change_set(leader_preferred(self.record, voter), now_ms)
 
     def _change_set(self, changed: PartitionRecord | None, now_ms: int) -> list[Effect]:
         leadership, known = self._leadership, self._election.known

@@ -24,6 +24,22 @@ def learner_promoted(record: PartitionRecord | None, learner: ReplicaId) -> Part
     return record.with_voter(learner) if learner in record.learners else None
 
 
+def voter_demoted(record: PartitionRecord | None, voter: ReplicaId) -> PartitionRecord | None:
+    """Return the record in which a replica, which does not lead, learns; None if that makes no
+    sense."""
+    if record is None or record.state != "leading" or voter == record.leader:
+        return None
+    is_possible = voter in record.replicas and len(record.learners) < REPLICAS_MAX
+    return record.with_demoted(voter) if is_possible else None
+
+
+def leader_preferred(record: PartitionRecord | None, voter: ReplicaId) -> PartitionRecord | None:
+    """Return the record in which a replica is preferred to lead; None if that makes no sense."""
+    if record is None or record.state != "leading" or voter not in record.replicas:
+        return None
+    return record.preferring(voter) if record.replicas[0] != voter else None
+
+
 def replica_removed(record: PartitionRecord | None, replica: ReplicaId) -> PartitionRecord | None:
     """Return the record without a replica, which does not lead; None if that makes no sense."""
     if record is None or record.state != "leading" or replica == record.leader:

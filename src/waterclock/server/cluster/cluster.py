@@ -13,6 +13,7 @@ from waterclock.cluster.remote_calls import CALL
 from waterclock.cluster.remote_publishes import PUBLISH
 from waterclock.cluster.replication.copies import INSTALL
 from waterclock.cluster.replication.pieces import REPLICATE
+from waterclock.model.errors import NotSupported
 from waterclock.node.node import Node
 from waterclock.node.places import Places
 from waterclock.node.streams.host import StreamHost
@@ -25,6 +26,7 @@ from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.cluster.peers import Peers, PeerSecurity
+from waterclock.server.cluster.replication.orders import Orders
 from waterclock.server.cluster.replication.replicator import Replicator
 from waterclock.server.cluster.replication_status import ReplicationStatus
 from waterclock.server.http.messages import Handler
@@ -57,6 +59,8 @@ class Cluster:
         """Splits busy streams, if that is wanted, once the node is served."""
         self.replication: ReplicationStatus | None = None
         """Tells of replicated topics, if there are any."""
+        self.orders: Orders | None = None
+        """Takes what people want moved, if there are any."""
         self.replicator: Replicator | None = None
         """Has partitions copied, if topics are shared."""
         self.places: Places | None = None
@@ -156,3 +160,10 @@ class Cluster:
             self.replicator.process_gone(node_id)
         if self.membership is not None:
             self.membership.process_gone(node_id)
+
+
+def orders_of(cluster: Cluster | None) -> Orders:
+    """Return what takes orders of people; raises NotSupported where there is nothing to move."""
+    if cluster is None or cluster.orders is None:
+        raise NotSupported("replicas are moved where there are some: set cluster.etcd")
+    return cluster.orders

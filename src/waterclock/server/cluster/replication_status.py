@@ -7,13 +7,26 @@ that nobody leads, or whose leader does not answer, it says what it knows itself
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from waterclock.model.cluster_views import ReplicationView
-from waterclock.server.families import Family, Sample, gauge, one_counter, one_gauge
+from waterclock.server.families import Family, Sample, counter, gauge, one_counter, one_gauge
 
 PARTITION = ("topic", "partition")
 ROLES = ("leader", "follower", "learner")
+
+
+@dataclass
+class InstallCounts:
+    """Copies of whole segments, from leaders that cannot stream any more what a replica lacks."""
+
+    begun: int = 0
+    finished: int = 0
+    """They took the place of the log."""
+    failed: int = 0
+    """They ended otherwise; what is still needed is begun again."""
+    received_bytes: int = 0
 
 
 class ReplicationStatus(Protocol):
@@ -27,6 +40,11 @@ class ReplicationStatus(Protocol):
     @property
     def elections(self) -> int:
         """How often it began to take over a partition."""
+        ...
+
+    @property
+    def installs(self) -> InstallCounts:
+        """What it copied whole."""
         ...
 
     @property
@@ -96,6 +114,20 @@ def replication_families(status: ReplicationStatus, name: str) -> Iterator[Famil
     )
     yield one_counter(
         "replication_elections", "Times that this node began to take over.", status.elections
+    )
+    installs = status.installs
+    yield counter(
+        "replication_installs",
+        "Copies of whole segments from leaders, for what is not streamed any more, by event.",
+        ("event",),
+        [
+            (("begun",), installs.begun),
+            (("finished",), installs.finished),
+            (("failed",), installs.failed),
+        ],
+    )
+    yield one_counter(
+        "replication_install_bytes", "Received in such copies.", installs.received_bytes
     )
     yield one_gauge(
         "coordinator_away", "1 while etcd does not answer.", int(status.is_coordinator_away)

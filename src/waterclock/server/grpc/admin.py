@@ -5,13 +5,14 @@ from pathlib import Path
 
 from msgspec import structs
 
+from waterclock.model.cluster_views import PlacementView
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import to_proto
 from waterclock.model.views import GroupInfo, TopicSettings
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
-from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.cluster import Cluster, orders_of
 from waterclock.server.grpc.fields import check_not_negative, member_of
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -155,6 +156,39 @@ class AdminApi:
             nodes=() if membership is None else membership.addresses(),
         )
         return to_proto(view, pb.NodeInfo)
+
+    # Places of replicas
+
+    async def get_placement(self, _: pb.GetPlacementRequest) -> pb.Placement:
+        """Return what people want moved."""
+        orders = None if self._cluster is None else self._cluster.orders
+        return to_proto(PlacementView() if orders is None else orders.placement(), pb.Placement)
+
+    async def drain_node(self, request: pb.DrainNodeRequest) -> pb.Placement:
+        """Have a node lead and keep nothing, or let it again."""
+        orders = orders_of(self._cluster)
+        work = orders.undrain if request.undo else orders.drain
+        return to_proto(await work(request.node), pb.Placement)
+
+    async def replace_node(self, request: pb.ReplaceNodeRequest) -> pb.Placement:
+        """Have the replicas of a node made anew on another."""
+        view = await orders_of(self._cluster).replace(request.node, request.target)
+        return to_proto(view, pb.Placement)
+
+    async def move_partition(self, request: pb.MovePartitionRequest) -> pb.Placement:
+        """Have a replica, or the leader, elsewhere, or go no further with that."""
+        orders = orders_of(self._cluster)
+        if request.undo:
+            view = await orders.undo_move(request.topic, request.partition)
+        else:
+            view = await orders.move(
+                request.topic,
+                request.partition,
+                target=request.target,
+                source=request.source,
+                is_leader_only=request.is_leader_only,
+            )
+        return to_proto(view, pb.Placement)
 
 
 def _changed(settings: TopicSettings, given: pb.TopicSettings) -> TopicSettings:

@@ -4,31 +4,43 @@ GET /cluster/members        all members it knows of, and in which state they are
 GET /cluster/ring           who owns how much of the streams
 GET /cluster/replication    who leads which partition, and how far the other replicas are
 GET /cluster/events         who came and went
+GET /cluster/placement      what people want moved, and how much of it is left
+
+POST /cluster/drain         have a node lead and keep nothing, or let it again
+POST /cluster/replace       have the replicas of a node that is gone made anew on another
+POST /cluster/move          have a replica of a partition, or its leader, elsewhere
 
 A node without others is a cluster of one: itself.
 """
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from waterclock.model.cluster_views import (
     EventView,
     MemberView,
+    PlacementView,
     ReplicationView,
     RingShare,
     RingView,
 )
 from waterclock.node.node import Node
+from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.security.rights import Needs
-from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.cluster import Cluster, orders_of
 from waterclock.server.cluster.replication_status import ReplicationStatus, led, whole
+from waterclock.server.http.input import body_of
 from waterclock.server.http.messages import Answered, Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
+from waterclock.server.rest.models import AnyTopicName, RequestModel
 
 RING = "/cluster/ring"
 REPLICATION = "/cluster/replication"
+
+NodeName = Annotated[str, Meta(min_length=1, max_length=255, description="Of a node.")]
 
 
 class Members(msgspec.Struct):
@@ -47,6 +59,37 @@ class Events(msgspec.Struct):
     """The oldest that the node remembers first."""
 
     events: list[EventView]
+
+
+class DrainRequest(RequestModel):
+    """A node that is to have nothing."""
+
+    node: NodeName
+    undo: Annotated[bool, Meta(description="It may have replicas again.")] = False
+
+
+class ReplaceRequest(RequestModel):
+    """A node that will not come back, and the one that has its replicas instead."""
+
+    node: NodeName
+    target: NodeName
+
+
+class MoveRequest(RequestModel):
+    """A partition, and the node that is to have a replica of it, or to lead it."""
+
+    topic: AnyTopicName
+    partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+    target: Annotated[str, Meta(max_length=255, description="The node; of no use with `undo`.")] = (
+        ""
+    )
+    source: Annotated[
+        str, Meta(max_length=255, description="Whose replica goes; empty: any may.")
+    ] = ""
+    is_leader_only: Annotated[
+        bool, Meta(description="The target has a replica, and is to lead.")
+    ] = False
+    undo: Annotated[bool, Meta(description="Move it no further.")] = False
 
 
 class ClusterApi:
@@ -139,10 +182,75 @@ class ClusterApi:
             return json(200, Events([]))
         return json(200, Events(list(self._cluster.membership.events)))
 
+    # What people want moved
+
+    def placement(self, _: Request) -> Response:
+        """Answer with what people want moved, as far as it is not done."""
+        orders = None if self._cluster is None else self._cluster.orders
+        return json(200, PlacementView() if orders is None else orders.placement())
+
+    async def drain(self, request: Request) -> Response:
+        """Have a node lead and keep nothing, or let it again."""
+        asked, orders = body_of(request, DrainRequest), orders_of(self._cluster)
+        return json(200, await (orders.undrain if asked.undo else orders.drain)(asked.node))
+
+    async def replace(self, request: Request) -> Response:
+        """Have the replicas of a node made anew on another."""
+        asked = body_of(request, ReplaceRequest)
+        return json(200, await orders_of(self._cluster).replace(asked.node, asked.target))
+
+    async def move(self, request: Request) -> Response:
+        """Have a replica, or the leader, elsewhere, or go no further with that."""
+        asked, orders = body_of(request, MoveRequest), orders_of(self._cluster)
+        if asked.undo:
+            return json(200, await orders.undo_move(asked.topic, asked.partition))
+        view = await orders.move(
+            asked.topic,
+            asked.partition,
+            target=asked.target,
+            source=asked.source,
+            is_leader_only=asked.is_leader_only,
+        )
+        return json(200, view)
+
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
+        return [*self._looks(), *self._changes()]
+
+    def _changes(self) -> list[Operation]:
+        common: dict[str, Any] = {
+            "tag": "cluster", "needs": Needs("admin"), "problems": (404, 409, 501),
+            "responses": {200: ResponseSpec("What is not done, this included.", PlacementView)},
+        }  # fmt: skip
+        return [
+            Operation(
+                "POST", "/cluster/drain", self.drain, "drainNode",
+                "Have a node lead and keep nothing, so that it can be taken away.",
+                body=DrainRequest, body_example={"node": "n3"}, **common,
+            ),
+            Operation(
+                "POST", "/cluster/replace", self.replace, "replaceNode",
+                "Have the replicas of a node that will not come back made anew on another.",
+                body=ReplaceRequest, body_example={"node": "n3", "target": "n4"}, **common,
+            ),
+            Operation(
+                "POST", "/cluster/move", self.move, "movePartition",
+                "Have a node get a replica of a partition, in the place of another, or lead it.",
+                body=MoveRequest, **common,
+                body_example={"topic": "orders", "partition": 0, "target": "n4"},
+            ),
+        ]  # fmt: skip
+
+    def _looks(self) -> list[Operation]:
         common: dict[str, Any] = {"tag": "cluster"}
         return [
+            Operation(
+                "GET", "/cluster/placement", self.placement, "getPlacement",
+                "Show what people want moved, and how much of it is left.",
+                {200: ResponseSpec("Nothing where topics are not replicated.", PlacementView)},
+                **common,
+                needs=Needs("read"),
+            ),
             Operation(
                 "GET", "/cluster/members", self.members, "listMembers",
                 "List the nodes of the cluster, as this one sees them.",

@@ -46,6 +46,9 @@ async def test_a_replica_that_lags_behind_a_rewrite_copies_segments_and_then_fra
 
         await until(lambda: away.texts() == ["new"])
         assert away.replicator.replacements == 1
+        counts = away.replicator.installs.counts
+        assert (counts.begun, counts.finished, counts.failed) == (1, 1, 0)
+        assert counts.received_bytes > 0
         assert away.host.store.start == leader.host.store.start
         await leader.publish("newer")
         await until(lambda: away.texts() == ["new", "newer"])

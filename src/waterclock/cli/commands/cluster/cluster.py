@@ -1,4 +1,7 @@
-"""`waterclock cluster`: who is in it, owns how much, leads which partition; what has happened."""
+"""`waterclock cluster`: who is in it, owns how much, leads which partition; what has happened.
+
+What moves replicas is in `placement`.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from waterclock.cli.commands.cluster import placement
 from waterclock.cli.connection import call, call_until_ended
 from waterclock.cli.options import Address, AsJson, pass_on
 from waterclock.cli.output.messages import view_json
@@ -40,11 +44,13 @@ KINDS = {
 }  # fmt: skip
 
 app = typer.Typer(invoke_without_command=True)
+for each in (placement.drain, placement.replace, placement.move, placement.placement):
+    app.command(each.__name__)(each)
 
 
 @app.callback()
 def cluster(context: typer.Context, address: Address = None, as_json: AsJson = False) -> None:
-    """See who is in the cluster, who owns how much, and what happened. Alone, it lists members."""
+    """See who is in the cluster and what happened, and move replicas. Alone, it lists members."""
     if context.invoked_subcommand is None:
         members(address, as_json)
     else:

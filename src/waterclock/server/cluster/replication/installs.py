@@ -31,6 +31,7 @@ from waterclock.cluster.replication.messages import BadMessage
 from waterclock.model.errors import BadInput, Closed, StorageError, Unavailable
 from waterclock.server.cluster.peers import Peers
 from waterclock.server.cluster.replication.catch_up import CatchUp
+from waterclock.server.cluster.replication_status import InstallCounts
 from waterclock.storage.installation.intent import Intent, remove_copied
 from waterclock.storage.installation.log_copy import CopyWriter, LogCopy
 from waterclock.storage.replica_log import ReplicaLog
@@ -132,6 +133,7 @@ class Installs:
         self._catch_up = catch_up
         self._spawn = spawn
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self.counts = InstallCounts()
 
     def __repr__(self) -> str:
         return f"<Installs of {self._peers!r}>"
@@ -185,8 +187,10 @@ class Installs:
     async def _take(
         self, hosted: "Hosted", log: ReplicaLog, request: CopyRequest, source: ReplicaId
     ) -> None:
+        counts, is_used, is_begun = self.counts, False, False
         try:
             async with self._turns:
+                counts.begun, is_begun = counts.begun + 1, True
                 intent = await self._copied(log, request, source, hosted.host.clock.now_ms())
         except (Unavailable, Closed) as error:
             _log.info("copy_ended partition=%s source=%s: %s", hosted.name, source, error)
@@ -194,9 +198,13 @@ class Installs:
         except (BadInput, BadMessage, StorageError) as error:
             hosted.copy_failed(source, problem=f"segments of {node_of(source)}: {error}")
         else:
-            if not hosted.copied(source, intent):
+            is_used = hosted.copied(source, intent)
+            if not is_used:
                 with suppress(StorageError, Closed):  # the next opening removes them
                     await _in_thread(partial(remove_copied, log.store.folder))
+        finally:
+            counts.finished += is_used
+            counts.failed += is_begun and not is_used
 
     async def _copied(
         self, log: ReplicaLog, request: CopyRequest, source: ReplicaId, now_ms: int
@@ -216,6 +224,7 @@ class Installs:
                         await _in_thread(partial(writer.end_segment, item.crc))
                     else:
                         await _in_thread(partial(writer.write, item.data))
+                self.counts.received_bytes += len(data)
                 channel.grant(len(data))
             if writer is None or not reader.is_whole:
                 raise BadMessage("the answer ends too early")

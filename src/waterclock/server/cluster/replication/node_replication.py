@@ -18,6 +18,7 @@ from waterclock.server.cluster.calls.remote_topics import RemoteTopics
 from waterclock.server.cluster.peers import Peers
 from waterclock.server.cluster.replication.hosted import Hosted
 from waterclock.server.cluster.replication.replicator import Replicator
+from waterclock.server.cluster.replication_status import InstallCounts
 
 UNKNOWN = -1
 HAND_OVER_S: Final = 4.0
@@ -109,6 +110,11 @@ class NodeReplication:
     def elections(self) -> int:
         """How often it came to lead a partition."""
         return self.replicator.elections
+
+    @property
+    def installs(self) -> InstallCounts:
+        """What it copied whole."""
+        return self.replicator.installs.counts
 
     @property
     def is_coordinator_away(self) -> bool:

@@ -3,13 +3,14 @@
 The leader of `__meta` knows all topics. It gives a partition that has no record one, and takes away
 records that no topic has; the latter only as long as its own record is unchanged, so that a leader
 that was superseded without knowing cannot take away what the next one made. Each leader sees to the
-replicas of what it leads, one step at a time.
+replicas of what it leads, one step at a time, and takes away what people wanted moved once it is.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from waterclock.cluster.coordinator.errors import (
     CoordinatorRefused,
@@ -27,10 +28,12 @@ from waterclock.cluster.coordinator.requests import (
     Unchanged,
     one_key,
 )
+from waterclock.cluster.replication.cluster_view import node_of
 from waterclock.cluster.replication.log_view import ReplicaId
-from waterclock.cluster.replication.placement import Places, Spread
+from waterclock.cluster.replication.placement import Places, Spread, Step
 
 if TYPE_CHECKING:
+    from waterclock.cluster.replication.replica import Replica
     from waterclock.server.cluster.replication.hosted import Hosted
     from waterclock.server.cluster.replication.replicator import Replicator
 
@@ -52,6 +55,10 @@ class Placing:
         self._away_since_ms: dict[ReplicaId, int] = {}
         self._may_move = False
         """None of what this node leads is on its way to another node: one may be."""
+        self._load, self._leaders = Counter[str](), Counter[str]()
+        """Replicas and leaders of each node, with those that the steps of this look make."""
+        self._moved: list[bytes] = []
+        """Logs that are where people wanted them."""
         self.knows_all_topics: Callable[[], bool] = lambda: False
         """Whether the node has attached all topics that there are: what no topic has may go."""
 
@@ -68,6 +75,7 @@ class Placing:
             try:
                 await self._place_new()
                 is_busy = self._step_all()
+                await self._forget_done()
             except (CoordinatorUnavailable, CoordinatorRefused) as error:
                 _log.debug("placing waits: %s", error)
                 is_busy = True
@@ -110,7 +118,7 @@ class Placing:
     async def _make(self, new: list["Hosted"]) -> None:
         session = self._replicator.session
         view = session.view
-        spread = Spread(view.nodes, load=view.load(), leads=view.leads())
+        spread = Spread(view.nodes, load=view.load(), leads=view.leads(), drained=view.drains)
         for start in range(0, len(new), BATCH):
             conditions, puts = [], []
             for hosted in new[start : start + BATCH]:
@@ -131,18 +139,41 @@ class Placing:
             await session.coordinator.write(Txn((is_led,), deletes))
         _log.info("partitions_forgotten partitions=%d", len(old))
 
+    # What people want
+
+    async def _forget_done(self) -> None:
+        """Take away what people wanted and is done; of nodes and topics the leader of `__meta`
+        does."""
+        session = self._replicator.session
+        view, keys = session.view, session.keys
+        done = [(keys.move(log_id), view.moves[log_id].revision) for log_id in self._moved]
+        if view.meta_log is not None and view.leader_of(view.meta_log) == self._replicator.me:
+            named = {*map(node_of, view.replicas())}
+            done += [
+                (keys.drain(name), drain.revision)
+                for name, drain in view.drains.items()
+                if drain.record.target and name not in named
+            ]
+            strays = view.moves.keys() - view.partitions.keys()
+            done += [(keys.move(log_id), view.moves[log_id].revision) for log_id in strays]
+        for key, revision in done:
+            txn = Txn((Unchanged(key, revision),), (Delete(one_key(key)),))
+            await session.coordinator.write(txn)
+
     # Replicas
 
     def _step_all(self) -> bool:
         """Do the next step for each partition that this node leads; tell if any is under way."""
+        self._moved = []
         if self._replicator.is_leaving:
             return False
         view = self._replicator.session.view
         led = [each for each in self._replicator.hosted if each.is_leading]
         lost = self._lost()
-        load = view.load() if led else {}
+        self._load = Counter(view.load() if led else {})
+        self._leaders = Counter(view.leaders() if led else {})
         self._may_move = not any(map(_is_moving, led))
-        steps = [self._step(hosted, load, lost) for hosted in led]
+        steps = [self._step(hosted, lost) for hosted in led]
         return any(steps)
 
     def _lost(self) -> frozenset[ReplicaId]:
@@ -154,8 +185,7 @@ class Placing:
             return frozenset()
         now_ms = replicator.now_ms()
         here = {*session.view.alive, *replicator.channels.up}
-        records = [placed.record for placed in session.view.partitions.values()]
-        away = {each for record in records for each in (*record.replicas, *record.learners)} - here
+        away = {*session.view.replicas()} - here
         self._away_since_ms = {
             ReplicaId(each): self._away_since_ms.get(ReplicaId(each), now_ms) for each in away
         }
@@ -163,36 +193,56 @@ class Placing:
             each for each, ms in self._away_since_ms.items() if now_ms - ms >= after_ms
         )
 
-    def _step(self, hosted: "Hosted", load: dict[str, int], lost: frozenset[ReplicaId]) -> bool:
+    def _step(self, hosted: "Hosted", lost: frozenset[ReplicaId]) -> bool:
         replicator, core = self._replicator, hosted.core
         record = None if core is None else core.record
         if core is None or record is None or record.leader != replicator.me:
             return False
-        step = Places(
+        view = replicator.session.view
+        move = view.moves.get(hosted.log_id)
+        places = Places(
             record=record,
             factor=hosted.factor,
-            nodes=replicator.session.view.nodes,
-            load=load,
+            nodes=view.nodes,
+            load=self._load,
+            leaders=self._leaders,
             caught_up=hosted.caught_up((*record.replicas, *record.learners)),
             lost=lost,
             is_everywhere=hosted.is_everywhere,
             may_move=self._may_move,
-        ).next_step()
+            drains={name: drain.record.target for name, drain in view.drains.items()},
+            move=None if move is None else move.record,
+        )
+        if move is not None and places.is_move_over:
+            self._moved.append(hosted.log_id)
+            return True
+        step = places.next_step()
         if step is None:
-            return _is_moving(hosted)
-        now_ms = replicator.now_ms()
+            return places.is_under_way or move is not None
         _log.info("placing partition=%s %s %s", hosted.name, step.do, step.replica)
+        self._perform(hosted, core, step)
+        return True
+
+    def _perform(self, hosted: "Hosted", core: "Replica", step: Step) -> None:
+        replica, now_ms = step.replica, self._replicator.now_ms()
         match step.do:
             case "learn":
                 self._may_move = False
-                hosted.tell(core.add_learner(step.replica, now_ms))
+                self._load[node_of(replica)] += 1  # the next partition may go elsewhere
+                hosted.tell(core.add_learner(replica, now_ms))
             case "vote":
-                hosted.tell(core.promote(step.replica, now_ms))
+                hosted.tell(core.promote(replica, now_ms))
+            case "demote":
+                hosted.tell(core.demote(replica, now_ms))
             case "drop":
-                hosted.tell(core.remove(step.replica, now_ms))
+                hosted.tell(core.remove(replica, now_ms))
+            case "prefer":
+                hosted.tell(core.prefer(replica, now_ms))
             case "hand_over":
-                hosted.tell(core.transfer(step.replica, now_ms))
-        return True
+                self._leaders[node_of(replica)] += 1
+                hosted.tell(core.transfer(replica, now_ms))
+            case _:
+                assert_never(step.do)
 
 
 def _is_moving(hosted: "Hosted") -> bool:

@@ -102,7 +102,6 @@ class Replicator:
         """How often what this node leads was committed further, it came to lead, cut a log, and
         put one in the place of another."""
         self.is_leaving = False
-        self._is_ending = False
         """It hands over what it leads, and takes nothing back."""
         self._clock = clock
         self._peers = peers
@@ -145,6 +144,10 @@ class Replicator:
         """Return the time that the cores go by: it never steps."""
         return self._clock.monotonic_ms()
 
+    def wall_ms(self) -> int:
+        """Return the time of day, for people."""
+        return self._clock.now_ms()
+
     @property
     def hosted(self) -> list[Hosted]:
         """All partitions that the node knows of."""
@@ -169,8 +172,8 @@ class Replicator:
                 try:
                     await asyncio.get_running_loop().create_future()
                 finally:
-                    self._is_ending = True  # a group that is cancelled takes no more tasks
-                    # Nothing is decided any more, before anything ends; the logs stay open.
+                    # Nothing is decided any more, before anything ends; the logs stay open. A group
+                    # that is cancelled takes no more tasks.
                     self._tasks = None
                     for hosted in self.hosted:
                         hosted.core = None
@@ -316,7 +319,7 @@ class Replicator:
         self._work_on(hosted, hosted.reopen())
 
     def _work_on(self, hosted: Hosted, work: Coroutine[None, None, None]) -> None:
-        if self._is_ending:
+        if self._tasks is None:  # it ends
             work.close()
             return
         hosted.is_busy = True
@@ -334,7 +337,7 @@ class Replicator:
 
     def run_timers(self, hosted: Hosted) -> None:
         """Load the timers of a partition that this node leads, and run them."""
-        if not self._is_ending:
+        if self._tasks is not None:
             hosted.timers = self._spawn(hosted.play_timers(hosted.timers))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -15,6 +15,7 @@ from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.etcd.coordinator import EtcdCoordinator
 from waterclock.server.cluster.etcd.members import EtcdSettings
 from waterclock.server.cluster.replication.node_replication import NodeReplication
+from waterclock.server.cluster.replication.orders import Orders
 from waterclock.server.cluster.replication.own_records import own_records, put_aside
 from waterclock.server.cluster.replication.replicator import Replicator, ReplicatorSettings
 from waterclock.server.cluster.replication.start_watch import say_waits
@@ -71,6 +72,7 @@ async def replicating(
         saying = tasks.create_task(say_waits(replicator, settings.etcd))
         replication = NodeReplication(replicator, cluster.peers, running)
         cluster.places, cluster.replication = replication.places, replication
+        cluster.orders = Orders(replicator)
         try:
             yield replication
         finally:
