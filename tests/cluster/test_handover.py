@@ -212,6 +212,26 @@ async def test_a_sender_that_waits_goes_with_its_stream(tmp_path):
         assert [(await send).status for send in sends] == [200, 200]
 
 
+async def test_who_waits_in_the_words_of_another_api_is_answered_in_them_by_the_new_owner(tmp_path):
+    async with nodes(tmp_path, "a", "b") as (a, b):
+        poll, full, *_ = owned_by(b, a)
+        client, sender = await a.connection(), await a.connection()
+        received = asyncio.ensure_future(client.get(f"/api/v1/streams/receive?streamId={poll}"))
+        facts = {"streamId": full, "messageUuid": "u", "blockingSendTimeoutSeconds": 60}
+        await a.send(full, 1, inMemoryStreamSize=1)
+        sent = asyncio.ensure_future(sender.post("/api/v1/streams/send", {**facts, "message": 2}))
+        await until(lambda: a.streams.table.waiting == 2)
+
+        await settle(a, b)
+        await until(lambda: b.streams.table.waiting == 2)
+
+        await b.send(poll, 3, messageUuid="v")
+        answer = (await received).json()
+        assert (answer.pop("timestamp")[:2], answer) == ("20", {"messageUuid": "v", "message": 3})
+        assert await b.drain(full) == [1, 2]
+        assert (await sent).json() == {"messageUuid": "u"}
+
+
 async def test_a_poll_from_latest_is_told_where_to_go_on_so_that_nothing_is_passed_over(tmp_path):
     async with nodes(tmp_path, "a", "b") as (a, b):
         (name, *_) = owned_by(b, a)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.clustered import meet, member
 from tests.server import (
+    test_published_streams,
     test_stored_streams,
     test_stream_events,
     test_stream_listeners,
@@ -19,6 +20,7 @@ SUITES = (
     test_stream_listeners,
     test_stream_requests,
     test_stored_streams,
+    test_published_streams,
 )
 
 ON_ITS_WAY = {"test_what_came_for_a_listener_that_goes_is_not_lost"}

@@ -82,7 +82,7 @@ class Setting:
             self.store,
             ManualClock(),
             tasks.create_task,
-            lambda stream, stored, record: self.heard.append((stream, stored.position)),
+            lambda stream, stored, *_: self.heard.append((stream, stored.position)),
             self.keys.append,
         )
 

@@ -10,6 +10,8 @@ TIMES = st.sampled_from(
     ["1970-01-01T00:00:00Z", "2026-11-15T10:00:00Z", "2110-02-28T23:59:59.5+01:00"]
 )
 CRONS = st.sampled_from(["0 9 * * MON", "*/5 * * * *", "30 0 9 1,15 * *", "@daily", "0 0 L * *"])
+TOKENS = st.just("")
+"""Others come in answers only."""
 
 for name, strategy in {
     "duration": DURATIONS,
@@ -17,5 +19,6 @@ for name, strategy in {
     "jitter": JITTERS,
     "time": TIMES,
     "cron": CRONS,
+    "token": TOKENS,
 }.items():
     schemathesis.openapi.format(f"waterclock-{name}", strategy)

@@ -20,7 +20,7 @@ from waterclock.security.rights import KINDS
 from waterclock.security.tokens import SigningKey
 from waterclock.server.http.operations import Operation
 
-OPEN_TO_ALL = {"docs", "live", "openapi", "ready"}
+OPEN_TO_ALL = {"docs", "health", "hello", "live", "openapi", "ready"}
 MOVING_REPLICAS = {"drainNode", "movePartition", "replaceNode"}
 FOR_ADMINS = {
     "deleteStream",
@@ -48,6 +48,7 @@ QUERY = {
     "listen": "group=mine",
     "findOffsets": "timeMs=0",
     "receive": "streamId=mine&timeoutSeconds=0",
+    "publishedReceive": "streamId=mine&timeoutSeconds=0",
     "streamEvents": "streamId=mine&timeoutSeconds=0",
     "replay": "name=mine",
     "listRecurrences": "topic=mine",
@@ -55,6 +56,7 @@ QUERY = {
 SENT = {"streamId": "mine", "message": 1, "inMemoryStreamSize": 5}
 BODIES: dict[str, object] = {
     "send": SENT,
+    "publishedSend": {**SENT, "messageUuid": "u"},
     "sendAndStore": {"streamId": "mine", "message": 1},
     "resizeStream": {"inMemoryStreamSize": 7},
     "ack": {"group": "mine", "ack": ["0-1-0-1"]},

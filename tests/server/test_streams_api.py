@@ -88,7 +88,7 @@ async def test_a_poll_waits_for_a_message_and_the_sender_hears_that(tmp_path):
 async def test_both_vocabularies_are_spoken_and_answered_in_kind(tmp_path):
     async with streaming(tmp_path) as it:
         sent = await it.post(
-            "/api/v1/streams/send", streamId="s", output=[1], outputUuid="u", timeoutSeconds=5
+            "/streams/send", streamId="s", output=[1], outputUuid="u", timeoutSeconds=5
         )
         assert sent.json()["outputUuid"] == "u"
         got = (await it.receive("s", "as=output&timeoutSeconds=5")).json()

@@ -15,6 +15,7 @@ tests turn `tests.kit.clock` by hand.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 
 from waterclock.model.ids import Millis
@@ -25,6 +26,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def time_of(ms: int) -> datetime:
     """Return the UTC time so many milliseconds after 1970."""
     return _EPOCH + timedelta(milliseconds=ms)
+
+
+def rfc3339(ms: int) -> str:
+    """Return the UTC time so many milliseconds after 1970 as text."""
+    seconds, left_ms = divmod(ms, 1_000)
+    return f"{_second(seconds)}.{left_ms:03d}Z"
+
+
+@lru_cache(maxsize=1_000)  # messages of one second are many
+def _second(seconds: int) -> str:
+    return time_of(seconds * 1_000).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class Clock(Protocol):

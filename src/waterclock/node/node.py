@@ -430,12 +430,11 @@ class Node:
             await self.metadata.put(TOKEN_KEY, key)
         return key
 
-    def _stored(self, stream: str, stored: Stored, record: Record) -> None:
+    def _stored(self, stream: str, stored: Stored, record: Record, stored_ms: int) -> None:
         # Of a repeat, only the store knows what was said the first time.
         item = None
         if stored.is_new:
-            now_ms = self.clock.now_ms()
-            item = Item(record.body, record.message_id, now_ms, stored=stored.position)
+            item = Item(record.body, record.message_id, stored_ms, stored=stored.position)
         self.streams.note_stored(stream, stored.position, item)
 
     def _share_key(self, key: bytes) -> None:

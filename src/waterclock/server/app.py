@@ -62,6 +62,7 @@ from waterclock.server.rest.operations import topic_operations
 from waterclock.server.rest.reload import reload_operations
 from waterclock.server.starting import StartingHttp
 from waterclock.server.streams.api import StreamsApi
+from waterclock.server.streams.operations import stream_operations
 from waterclock.server.tracing import call_spans
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
@@ -183,10 +184,11 @@ async def serve(
         *operations(node, metrics, cluster),
         *reload_operations(reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
-        *streams.operations(),
+        *stream_operations(streams),
         *nodes.operations(),
     ]
-    table = with_description(table, config.limits, node.clock.now_ms())
+    ring_max = config.streams.ring_messages_max
+    table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
@@ -283,7 +285,7 @@ def _begin(
     config, shared = server.node.config, server.shared_topics
     # The node that was asked first has looked who asks.
     own = [] if shared is None else map(shared.http.checked, topics)
-    handler = answer_from(routes_of([*streams.operations(), *nodes.operations(), *own]))
+    handler = answer_from(routes_of([*stream_operations(streams), *nodes.operations(), *own]))
     bytes_max = http_limits(config).body_bytes_max
     forwarder = cluster.begin(handler, server.node, tasks, body_bytes_max=bytes_max)
     server.forwarder = streams.forwarder = streams.listing.forwarder = forwarder

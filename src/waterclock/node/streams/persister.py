@@ -47,12 +47,13 @@ TOKEN_KEY = "token_key"
 log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-OnStored = Callable[[str, Stored, Record], None]
-"""Called with each message that is stored, in order; also with those that were before."""
+OnStored = Callable[[str, Stored, Record, int], None]
+"""Called with each message that is stored, and when, in order; also with those that were before."""
 OnKey = Callable[[bytes], None]
 """Called with the key of resume tokens of all nodes that share the store."""
-Then = Callable[[Stored, bool], None]
-"""Called once for a message when it is stored, with whether its sender still waits."""
+Then = Callable[[Stored, bool, int], None]
+"""Called once for a message when it is stored, with whether its sender still waits, and the time
+that the store has it under."""
 
 
 class PendingWrite(NamedTuple):
@@ -235,8 +236,9 @@ class Persister:
     async def _store_batch(self, stream: str, batch: list[PendingWrite]) -> Exception | None:
         """Store a batch and answer its senders; return what went wrong."""
         records = [write.record for write in batch]
+        stored_ms = self._clock.now_ms()
         try:
-            done = await self._store.store(stream, records, now_ms=self._clock.now_ms())
+            done = await self._store.store(stream, records, now_ms=stored_ms)
         except Exception as error:  # also what no store should raise: it is no other stream's fault
             failure = self._noted(error)
             self._doubt(stream, batch)
@@ -252,12 +254,12 @@ class Persister:
         for (record, answer, then), stored in zip(batch, done, strict=True):
             # A repeat may be the first we hear of a message: the answer of then was lost.
             was_in_doubt = self._in_doubt.pop((stream, record.message_id), False)
-            self._on_stored(stream, stored, record)
+            self._on_stored(stream, stored, record, stored_ms)
             is_heard = not answer.done()
             if is_heard:
                 answer.set_result(stored)
             if then is not None and (stored.is_new or was_in_doubt):
-                then(stored, is_heard)
+                then(stored, is_heard, stored_ms)
         return None
 
     def _doubt(self, stream: str, batch: list[PendingWrite]) -> None:

@@ -47,7 +47,8 @@ def page_of(description: Json) -> bytes:
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
         f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
         f"<h1>{title}</h1><p>The same as <a href=openapi.json>OpenAPI</a>. "
-        f"Everything also stands below <code>/api/v1</code>.</p>{''.join(parts)}"
+        f"All but what has a path of its own there also stands below <code>/api/v1</code>.</p>"
+        f"{''.join(parts)}"
     ).encode()
 
 

@@ -50,7 +50,9 @@ class Problem(msgspec.Struct, omit_defaults=True):
     got: int | None = None
 
 
-def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) -> list[Operation]:
+def with_description(
+    table: Sequence[Operation], limits: Limits, now_ms: int, *, ring_messages_max: int
+) -> list[Operation]:
     """Return the table with what describes it, itself included, and the limits of the node."""
     made: dict[str, Response] = {}
 
@@ -83,7 +85,11 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             needs=OPEN,
         ),
     ]
-    numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
+    numbers = {
+        **asdict(limits),
+        "due_ms_max": now_ms + limits.due_horizon_ms_max,
+        "ring_messages_max": ring_messages_max,
+    }
     description = _with_limits(
         describe(whole, title="Waterclock", version=waterclock.__version__), numbers
     )
@@ -105,8 +111,12 @@ def describe(operations: Sequence[Operation], *, title: str, version: str) -> Js
 
     parameter_names = {one.parameters.__name__ for one in operations if one.parameters is not None}
     paths: Json = {}
+    prefix = PREFIX.decode()
+    own = {one.path.removeprefix(prefix) for one in operations if one.path.startswith(prefix)}
     for operation in operations:
         described = _operation(operation, schema, components)
+        if operation.path.removeprefix(prefix) in own:  # one thing here, another below the prefix
+            described["servers"] = [{"url": "/"}]
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",

@@ -3,7 +3,7 @@
 A path is looked up whole. One with `{name}` in it is found by its segments, in a tree: one step
 for each segment, however many routes there are, and a segment by its name before `{name}`; so a
 stream that is named as a path of ours, such as `send`, is found as `%73end`.
-Everything stands below `/api/v1` too.
+Everything stands below `/api/v1` too, unless something else does.
 """
 
 import re
@@ -116,8 +116,9 @@ class _Tree:
         self.whole[_EVERYTHING].allow = methods + b", OPTIONS"
         for path, table in routes.items():
             route = _Route(path, table)
-            for whole in (path, PREFIX + path):
-                self._add(whole, route)
+            self._add(path, route)
+            if not path.startswith(PREFIX) and PREFIX + path not in routes:
+                self._add(PREFIX + path, route)
 
     def _add(self, path: bytes, route: _Route) -> None:
         if not route.names:

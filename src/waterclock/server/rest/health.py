@@ -1,5 +1,7 @@
 """Health and metrics of the node over HTTP, for operators and their machines.
 
+GET /                what this is, and where to go on
+GET /health          200 if the node does all it is for, else 503: as load balancers ask
 GET /health/live     200 while the process turns its loop
 GET /health/ready    200 if the node does all it is for, else 503; either way, what is wrong
 GET /metrics         for Prometheus
@@ -9,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+import waterclock
 from waterclock.node.node import Node
 from waterclock.node.problems import HealthProblem
 from waterclock.security.rights import OPEN, Needs
@@ -19,6 +22,33 @@ from waterclock.server.metrics import CONTENT_TYPE, Metrics
 
 LIVE = "/health/live"
 READY = "/health/ready"
+
+
+class Hello(msgspec.Struct):
+    """What answers here, and where to go on."""
+
+    hello: str
+    version: str
+    links: dict[str, str]
+
+
+HELLO = Hello(
+    "This is Waterclock. Below /api/v1/streams it speaks the API of iPubSub.",
+    waterclock.__version__,
+    {
+        "docs": "/docs",
+        "openapi": "/openapi.json",
+        "health": "/health",
+        "topics": "/topics",
+        "streams": "/streams",
+    },
+)
+
+
+class Health(msgspec.Struct):
+    """Whether the node is ready."""
+
+    status: str
 
 
 class Live(msgspec.Struct):
@@ -38,7 +68,13 @@ class Ready(msgspec.Struct, omit_defaults=True):
 
 def operations(node: Node, metrics: Metrics, cluster: Cluster | None = None) -> list[Operation]:
     """Return the part of the table for operators."""
-    alive = json(200, Live("live"))
+    hello, alive, well = json(200, HELLO), json(200, Live("live")), json(200, Health("ok"))
+
+    def greet(_: Request) -> Response:
+        return hello
+
+    def health(_: Request) -> Response:
+        return well if node.is_ready else json(503, Health("not ready"))
 
     def live(_: Request) -> Response:
         return alive
@@ -53,6 +89,16 @@ def operations(node: Node, metrics: Metrics, cluster: Cluster | None = None) -> 
 
     operation = partial(Operation, tag="node", is_linkable=True, is_last_to_stop=True)
     return [
+        operation(
+            "GET", "/", greet, "hello", "Tell what answers here.",
+            {200: ResponseSpec("This node.", Hello)},
+            needs=OPEN,
+        ),
+        operation(
+            "GET", "/health", health, "health", "Tell in a word whether the node is ready.",
+            {200: ResponseSpec("It is.", Health), 503: ResponseSpec("It is not.", Health)},
+            needs=OPEN,
+        ),
         operation(
             "GET", LIVE, live, "live", "Tell whether the process lives.",
             {200: ResponseSpec("It does.", Live)},

@@ -6,16 +6,15 @@
     GET  /streams/events        the same as server-sent events
     GET  /streams, /streams/{streamId}; PATCH and DELETE of one
 
-All of it also below /api/v1.
+All of it also below /api/v1, but for send and receive, which are there as iPubSub has them
+(`published.py`).
 """
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import Meta
 
 from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
@@ -23,13 +22,11 @@ from waterclock.model.sections import MatchingConfig
 from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
-from waterclock.security.rights import Needs
 from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
 from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import (
-    EVENTS,
     JSON,
     Answered,
     Later,
@@ -38,7 +35,6 @@ from waterclock.server.http.messages import (
     json,
     problem,
 )
-from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.streams.calls import (
     Call,
@@ -49,24 +45,22 @@ from waterclock.server.streams.calls import (
     SendCall,
 )
 from waterclock.server.streams.events import StreamEvents
-from waterclock.server.streams.listing import Listed, StreamListing
+from waterclock.server.streams.listing import StreamListing
 from waterclock.server.streams.models import (
-    FIELD_NAMES,
-    ONE_VOCABULARY,
-    ReceivedMessage,
-    ReceivedPage,
     ReceiveParameters,
     ResizeBody,
     SendBody,
-    SendResponse,
     StoreBody,
-    StoreResponse,
-    StreamId,
-    StreamList,
+    StreamParameters,
     span_ms,
 )
 from waterclock.server.streams.reader import LATEST, StoredReader
-from waterclock.server.streams.responses import incarnation_of, message_uuid, received, render, sent
+from waterclock.server.streams.responses import (
+    VOCABULARIES,
+    Vocabulary,
+    incarnation_of,
+    message_uuid,
+)
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
@@ -74,14 +68,6 @@ from waterclock.streams.waiters import Receiver, Sender
 
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: made-up ones should not fill our memory."""
-
-
-_Send = Annotated[SendBody, Meta(extra_json_schema=ONE_VOCABULARY)]
-_Store = Annotated[StoreBody, Meta(extra_json_schema=ONE_VOCABULARY)]
-
-
-class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    stream_id: StreamId
 
 
 class StreamsApi:
@@ -101,8 +87,8 @@ class StreamsApi:
         self.listing = StreamListing(node)
         self._host: StreamHost = node.streams
         self._tokens = node.stream_tokens
-        self._matching: MatchingConfig = node.config.matching
-        self._config = node.config.streams
+        self.matching: MatchingConfig = node.config.matching
+        self.config = node.config.streams
         self._reading = StoredReader(node)
         self._events = StreamEvents(node)
         self._on_send_moved = self._send_moved
@@ -113,20 +99,33 @@ class StreamsApi:
     def send(self, request: Request) -> Answered | Later:
         """Take a message, and answer when it is in the stream or was handed over."""
         body = body_of(request, SendBody)
+        return self.take_message(request, body, body.vocabulary)
+
+    def take_message(
+        self,
+        request: Request,
+        body: SendBody,
+        vocabulary: Vocabulary,
+        *,
+        routing_ms: int | None = None,
+    ) -> Answered | Later:
+        """Do so in any vocabulary. With `routing_ms` the owner of the stream is looked for so long,
+        however short the time for a match is."""
         content = self._content(request, body)
         timeout_ms = self._timeout(request, body.timeout, body.timeout_seconds)
         patience = body.blocking_send_timeout_seconds
         if patience is not None:
             timeout_ms = self._timeout(request, None, patience, field="blockingSendTimeout")
+        wait_ms = timeout_ms if routing_ms is None else routing_ms
         if body.write_to_db:
-            elsewhere = self._ordered_elsewhere(request, body.stream_id, timeout_ms)
+            elsewhere = self._ordered_elsewhere(request, body.stream_id, wait_ms)
         else:
-            elsewhere = self._part_elsewhere(request, body.stream_id, timeout_ms, is_send=True)
+            elsewhere = self._part_elsewhere(request, body.stream_id, wait_ms, is_send=True)
         if elsewhere is not None:
             return elsewhere
         size = body.in_memory_stream_size
         if size is None:
-            size = self._config.ring_messages
+            size = self.config.ring_messages
         self._check_size(size)
         item = self._item(body, content)
         if patience is None and not body.write_to_db:
@@ -134,14 +133,20 @@ class StreamsApi:
             if position:
                 incarnation = incarnation_of(self._host, body.stream_id)
                 uuid = message_uuid(item, incarnation, position)
-                return sent(body.stream_id, body.field_names, uuid, position, is_delivered=False)
+                return vocabulary.sent(body.stream_id, uuid, position, is_delivered=False)
+        if body.write_to_db and vocabulary.is_of_store_only and not patience:
+            return self._store_only(body, content, vocabulary)
         if body.write_to_db:
-            return self._store_and_send(body, content, size, timeout_ms, is_blocking=bool(patience))
-        host, stream, names = self._host, body.stream_id, body.field_names
+            call = SendCall(self._host, body.stream_id, vocabulary)
+            is_blocking = bool(patience)
+            return self._store_and_send(
+                call, body, content, size, timeout_ms, is_blocking=is_blocking
+            )
+        host, stream = self._host, body.stream_id
         if not self._is_clustered or request.left_ms:
-            call = SendCall(host, stream, names)
+            call = SendCall(host, stream, vocabulary)
         else:
-            call = LocalSendCall(host, stream, names, request.body, self._on_send_moved)
+            call = LocalSendCall(host, stream, vocabulary, request.body, self._on_send_moved)
         return self._sent(call, item, size, timeout_ms, is_blocking=bool(patience))
 
     def _sent(
@@ -154,16 +159,28 @@ class StreamsApi:
         return call
 
     async def _store_and_send(
-        self, body: SendBody, content: bytes, size: int, timeout_ms: int, *, is_blocking: bool
+        self,
+        call: SendCall,
+        body: SendBody,
+        content: bytes,
+        size: int,
+        timeout_ms: int,
+        *,
+        is_blocking: bool,
     ) -> Answered:
         item, token, position, is_new = await self._stored(body, content, is_for_all=False)
         if not is_new:  # it was sent then
-            uuid, field_names = item.message_id, body.field_names
-            return sent(body.stream_id, field_names, uuid, position, token, is_delivered=False)
-        call = SendCall(self._host, body.stream_id, body.field_names, token=token)
+            return call.vocabulary.sent(
+                body.stream_id, item.message_id, position, token, is_delivered=False
+            )
+        call.token = token
         self._sent(call, item, size, timeout_ms, is_blocking=is_blocking)
         self._send_stray(body.stream_id)
         return call
+
+    async def _store_only(self, body: SendBody, content: bytes, vocabulary: Vocabulary) -> Response:
+        item, token, position, _ = await self._stored(body, content, is_for_all=True)
+        return vocabulary.sent(body.stream_id, item.message_id, position, token, is_delivered=False)
 
     def send_and_store(self, request: Request) -> Answered | Later:
         """Store a message; receivers that wait get it too."""
@@ -173,10 +190,9 @@ class StreamsApi:
 
     async def _store(self, body: StoreBody, content: bytes) -> Response:
         item, token, position, is_new = await self._stored(body, content, is_for_all=True)
-        field_names = body.field_names
         rendered = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
             msgspec.json.encode(body.stream_id),
-            field_names.uuid,
+            body.vocabulary.uuid,
             msgspec.json.encode(item.message_id),
             position,
             token.encode(),
@@ -195,20 +211,21 @@ class StreamsApi:
         expires_ms = None if ttl_ms is None else self._node.clock.now_ms() + ttl_ms
         item = item._replace(message_id=uuid)
 
-        def then(stored: Stored, is_heard: bool) -> None:
+        def then(stored: Stored, is_heard: bool, stored_ms: int) -> None:
+            nonlocal item
+            item = item._replace(sent_ms=stored_ms, stored=stored.position)
             if is_for_all or not is_heard:
-                self._host.offer(body.stream_id, item._replace(stored=stored.position))
+                self._host.offer(body.stream_id, item)
                 self._send_stray(body.stream_id)
 
         record = Record(uuid, content, expires_ms)
         stored = await self._node.persister.store(body.stream_id, record, then)
-        item = item._replace(stored=stored.position)
         token = self._tokens.encode(body.stream_id, Token(STORED, 0, stored.position))
         return item, token, stored.position, stored.is_new
 
     def _content(self, request: Request, body: StoreBody) -> bytes:
         content = body.content()
-        check("message bytes", len(content), self._config.message_bytes_max)
+        check("message bytes", len(content), self.config.message_bytes_max)
         if not request.body.isascii():
             try:
                 content.decode()
@@ -226,12 +243,15 @@ class StreamsApi:
     def receive(self, request: Request) -> Answered | Later:
         """Answer with what there is, or wait for it."""
         asked = _asked(request)
+        return self.give_message(request, asked, VOCABULARIES[asked.as_])
+
+    def give_message(
+        self, request: Request, asked: ReceiveParameters, vocabulary: Vocabulary
+    ) -> Answered | Later:
+        """Do so in any vocabulary."""
         name = asked.stream_id
         # All is read before anything is taken: what comes after must not fail.
-        field_names, timeout_ms = (
-            FIELD_NAMES[asked.as_],
-            self._timeout(request, asked.timeout, asked.timeout_seconds),
-        )
+        timeout_ms = self._timeout(request, asked.timeout, asked.timeout_seconds)
         if asked.consumer_id is None and asked.resume_token is None:
             elsewhere = self._part_elsewhere(request, name, timeout_ms, is_send=False)
         else:
@@ -242,16 +262,17 @@ class StreamsApi:
             taken = self._host.take(name)
             if taken is not None:
                 incarnation, position, item, missed = taken
-                message = render(item, incarnation, position, name, field_names, self._tokens)
-                return received(name, message, missed)
+                return vocabulary.received(
+                    item, incarnation, position, name, self._tokens, missed=missed
+                )
         deadline_ms = self._host.now_ms() + timeout_ms
         if not self._is_clustered:
             is_list, on_store = asked.limit is not None, self._reading.read_on
             call = ReceiveCall(
-                self._host, name, field_names, self._tokens, is_list=is_list, on_store=on_store
+                self._host, name, vocabulary, self._tokens, is_list=is_list, on_store=on_store
             )
         else:
-            call = self._movable(request, asked)
+            call = self._movable(request, asked, vocabulary)
         receiver = Receiver(
             name,
             call,
@@ -266,9 +287,11 @@ class StreamsApi:
             self._reading.resume(call, receiver, asked.resume_token)
         return call
 
-    def _movable(self, request: Request, asked: ReceiveParameters) -> ReceiveCall:
+    def _movable(
+        self, request: Request, asked: ReceiveParameters, vocabulary: Vocabulary
+    ) -> ReceiveCall:
         """Return what waits for a receiver, and knows what to do if the stream moves."""
-        common = (self._host, asked.stream_id, FIELD_NAMES[asked.as_], self._tokens)
+        common = (self._host, asked.stream_id, vocabulary, self._tokens)
         is_list, on_store = asked.limit is not None, self._reading.read_on
         if asked.resume_token == LATEST:
             return LatestReceiveCall(*common, is_list=is_list, on_store=on_store)
@@ -281,7 +304,7 @@ class StreamsApi:
         """Answer with messages as they come."""
         asked = _asked(request)
         if asked.timeout is None and asked.timeout_seconds is None:
-            listen_ms = self._timeout(request, None, self._matching.max_timeout_ms / 1_000)
+            listen_ms = self._timeout(request, None, self.matching.max_timeout_ms / 1_000)
         else:
             listen_ms = self._timeout(request, asked.timeout, asked.timeout_seconds)
         elsewhere = self._ordered_elsewhere(request, asked.stream_id, listen_ms)
@@ -291,7 +314,7 @@ class StreamsApi:
 
     def get(self, request: Request) -> Answered:
         """Answer with what is known of a stream."""
-        name = parameters_of(request, _Named).stream_id
+        name = parameters_of(request, StreamParameters).stream_id
         return self._elsewhere(request, name) or self._known(name)
 
     def _known(self, name: str) -> Response:
@@ -312,7 +335,7 @@ class StreamsApi:
 
     def resize(self, request: Request) -> Answered:
         """Let a stream hold another number of messages."""
-        name = parameters_of(request, _Named).stream_id
+        name = parameters_of(request, StreamParameters).stream_id
         size = body_of(request, ResizeBody).in_memory_stream_size
         self._check_size(size)
         if (elsewhere := self._elsewhere(request, name)) is not None:
@@ -324,7 +347,7 @@ class StreamsApi:
 
     def delete(self, request: Request) -> Answered | Later:
         """Forget a stream, in memory and in the store."""
-        name = parameters_of(request, _Named).stream_id
+        name = parameters_of(request, StreamParameters).stream_id
         return self._elsewhere(request, name) or self._delete(name)
 
     async def _delete(self, name: str) -> Response:
@@ -339,8 +362,8 @@ class StreamsApi:
     # All
 
     def _check_size(self, size: int) -> None:
-        if size > self._config.ring_messages_max:
-            raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
+        if size > self.config.ring_messages_max:
+            raise CapacityReached("inMemoryStreamSize", self.config.ring_messages_max, got=size)
 
     def _elsewhere(
         self, request: Request, stream: str, timeout_ms: int | None = None
@@ -352,7 +375,7 @@ class StreamsApi:
             return NOT_OWNER_HERE
         assert self.forwarder is not None
         if timeout_ms is None:
-            timeout_ms = self._matching.default_timeout_ms
+            timeout_ms = self.matching.default_timeout_ms
         return self.forwarder.forward(request, stream, timeout_ms)
 
     def _ordered_elsewhere(
@@ -382,10 +405,11 @@ class StreamsApi:
         return elsewhere
 
     def _send_moved(self, call: LocalSendCall) -> None:
-        self._take_over(call, Request(b"POST", b"/streams/send", b"", [], call.body))
+        self._take_over(call, Request(b"POST", call.vocabulary.send_path, b"", [], call.body))
 
     def _receive_moved(self, call: LocalReceiveCall) -> None:
-        self._take_over(call, Request(b"GET", b"/streams/receive", call.query, [], b""))
+        path = call.vocabulary.receive_path
+        self._take_over(call, Request(b"GET", path, call.query, [], b""))
 
     def _take_over(self, call: Call, request: Request) -> None:
         """Have the owner of a stream that has moved answer, in the time that is left."""
@@ -405,70 +429,9 @@ class StreamsApi:
     ) -> int:
         timeout_ms = span_ms(field, text, seconds)
         if timeout_ms is None:
-            timeout_ms = self._matching.default_timeout_ms
-        most_ms = request.left_ms or self._matching.max_timeout_ms
+            timeout_ms = self.matching.default_timeout_ms
+        most_ms = request.left_ms or self.matching.max_timeout_ms
         return min(timeout_ms, most_ms)
-
-    def operations(self) -> list[Operation]:
-        """Return the table of what is offered here."""
-        common: dict[str, Any] = {"tag": "streams"}
-        received = {
-            200: ResponseSpec(
-                "A message; a list of them, if a limit was given.", ReceivedMessage | ReceivedPage
-            )
-        }
-        sent = {200: ResponseSpec("It is in the stream, or was handed over.", SendResponse)}
-        return [
-            Operation(
-                "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
-                sent, **common, body=_Send,
-                problems=(413, 424),
-                needs=Needs("publish", stream="stream_id"), makes=("stream",),
-            ),
-            Operation(
-                "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
-                "Store a message in a stream.", {201: ResponseSpec("It is stored.", StoreResponse)},
-                **common, body=_Store, problems=(413, 424),
-                needs=Needs("publish", stream="stream_id"), makes=("stream",),
-            ),
-            Operation(
-                "GET", "/streams/receive", self.receive, "receive",
-                "Receive the next message of a stream, or wait for it.", received, **common,
-                parameters=ReceiveParameters, problems=(403, 410, 424), is_taking=True,
-                needs=Needs("consume", stream="stream_id"), makes=("stream",),
-            ),
-            Operation(
-                "GET", "/streams/events", self.events, "streamEvents",
-                "Receive messages as server-sent events; `Last-Event-ID` resumes.",
-                {200: ResponseSpec("Events, each with its token as id.", content_type=EVENTS)},
-                **common, parameters=ReceiveParameters, problems=(403, 410, 424),
-                needs=Needs("consume", stream="stream_id"), makes=("stream",),
-            ),
-            Operation(
-                "GET", "/streams", self.listing.answer, "listStreams", "List streams in memory.",
-                {200: ResponseSpec("Their names.", StreamList)}, **common, parameters=Listed,
-                needs=Needs("read", is_list=True),
-            ),
-            Operation(
-                "GET", "/streams/{streamId}", self.get, "getStream", "Look at a stream.",
-                {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
-                parameters=_Named, problems=(404,),
-                needs=Needs("read", stream="stream_id"),
-            ),
-            Operation(
-                "PATCH", "/streams/{streamId}", self.resize, "resizeStream",
-                "Let a stream hold another number of messages.",
-                {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
-                parameters=_Named, body=ResizeBody, problems=(404,),
-                needs=Needs("publish", stream="stream_id"),
-            ),
-            Operation(
-                "DELETE", "/streams/{streamId}", self.delete, "deleteStream",
-                "Forget a stream, in memory and in the store.", {204: ResponseSpec("It is gone.")},
-                **common, parameters=_Named, problems=(404,),
-                needs=Needs("admin", stream="stream_id"),
-            ),
-        ]  # fmt: skip
 
 
 def _asked(request: Request) -> ReceiveParameters:

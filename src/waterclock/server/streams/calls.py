@@ -9,17 +9,11 @@ from waterclock.node.streams.host import StreamHost
 from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
 from waterclock.server.http.messages import Pending, Response, Streamed, problem
 from waterclock.server.http.problems import RETRY_AFTER
-from waterclock.server.streams.models import FieldNames
 from waterclock.server.streams.responses import (
-    MATCH_TIMEOUT,
     OVERWRITTEN,
-    gone_members,
+    Vocabulary,
     incarnation_of,
     message_uuid,
-    received,
-    received_list,
-    render_messages,
-    sent,
 )
 from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
@@ -29,13 +23,13 @@ from waterclock.streams.waiters import Receiver, Sender, Waiter
 class Call(Pending):
     """A request that may have to wait."""
 
-    __slots__ = ("_host", "field_names", "stream", "waiter")
+    __slots__ = ("_host", "stream", "vocabulary", "waiter")
 
-    def __init__(self, host: StreamHost, stream: str, field_names: FieldNames) -> None:
+    def __init__(self, host: StreamHost, stream: str, vocabulary: Vocabulary) -> None:
         super().__init__(_leave)
         self._host = host
         self.stream = stream
-        self.field_names = field_names
+        self.vocabulary = vocabulary
         self.waiter: Waiter | None = None
 
     def answer(self, response: Response | Streamed) -> bool:
@@ -55,7 +49,7 @@ class Call(Pending):
 
     def timed_out(self) -> None:
         """Answer that there was no match in time."""
-        self.answer(problem(424, MATCH_TIMEOUT, error="MatchTimeout"))
+        self.answer(self.vocabulary.timed_out())
 
     def dismissed(self) -> None:
         """Answer that the client should ask again."""
@@ -72,19 +66,17 @@ def _leave(call: Call) -> None:
 
 
 class SendCall(Call):
-    __slots__ = ("_token",)
+    __slots__ = ("token",)
 
-    def __init__(
-        self, host: StreamHost, stream: str, field_names: FieldNames, *, token: str = ""
-    ) -> None:
-        super().__init__(host, stream, field_names)
-        self._token = token
+    def __init__(self, host: StreamHost, stream: str, vocabulary: Vocabulary) -> None:
+        super().__init__(host, stream, vocabulary)
+        self.token = ""
         """To go on after this message, if it is stored."""
 
     def moved(self) -> None:
         """Have the node that asks send the message elsewhere; not if it is stored: that would find
         that it was sent."""
-        if self._token:
+        if self.token:
             self.dismissed()
         else:
             super().moved()
@@ -94,8 +86,8 @@ class SendCall(Call):
         assert isinstance(self.waiter, Sender)
         uuid = message_uuid(self.waiter.item, self.incarnation(), position)
         is_delivered = receivers > 0
-        response = sent(
-            self.stream, self.field_names, uuid, position, self._token, is_delivered=is_delivered
+        response = self.vocabulary.sent(
+            self.stream, uuid, position, self.token, is_delivered=is_delivered
         )
         self.answer(response)
 
@@ -109,20 +101,18 @@ class LocalSendCall(SendCall):
         self,
         host: StreamHost,
         stream: str,
-        field_names: FieldNames,
+        vocabulary: Vocabulary,
         body: bytes,
         on_moved: "Callable[[LocalSendCall], None]",
-        *,
-        token: str = "",
     ) -> None:
-        super().__init__(host, stream, field_names, token=token)
+        super().__init__(host, stream, vocabulary)
         self.body = body
         """Of the request."""
         self._on_moved = on_moved
 
     def moved(self) -> None:
         """Send the message to the node that the stream goes to."""
-        if self._token:
+        if self.token:
             self.dismissed()
         else:
             self._on_moved(self)
@@ -135,13 +125,13 @@ class ReceiveCall(Call):
         self,
         host: StreamHost,
         stream: str,
-        field_names: FieldNames,
+        vocabulary: Vocabulary,
         tokens: Tokens,
         *,
         is_list: bool,
         on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
     ) -> None:
-        super().__init__(host, stream, field_names)
+        super().__init__(host, stream, vocabulary)
         self._tokens = tokens
         self._is_list = is_list
         self._on_store = on_store
@@ -150,12 +140,14 @@ class ReceiveCall(Call):
 
     def delivered(self, given: Deliver) -> bool:
         """Answer with messages."""
-        messages = render_messages(
-            given, self.incarnation(), self.stream, self.field_names, self._tokens
-        )
+        common = self.stream, self._tokens
         if self._is_list:
-            return self.answer(received_list(self.stream, messages, given.missed))
-        return self.answer(received(self.stream, messages[0], given.missed))
+            return self.answer(self.vocabulary.received_list(given, self.incarnation(), *common))
+        item, position = given.items[0], given.positions[0]
+        response = self.vocabulary.received(
+            item, self.incarnation(), position, *common, missed=given.missed
+        )
+        return self.answer(response)
 
     def refused(self, missed: int, oldest: int) -> None:
         """Answer that what was to follow is gone."""
@@ -164,7 +156,7 @@ class ReceiveCall(Call):
 
     def gone(self, missed: int, token: str, detail: str = OVERWRITTEN) -> None:
         """Answer that what was to follow is gone, and how to go on."""
-        self.answer(problem(410, detail, **gone_members(missed, token)))
+        self.answer(self.vocabulary.gone(missed, token, detail))
 
     def timed_out(self) -> None:
         """Answer that nothing came, and from where to ask again, so that nothing is passed over."""
@@ -176,8 +168,7 @@ class ReceiveCall(Call):
         token = (
             Token(STORED, 0, after) if self.is_stored else Token(LIVE, self.incarnation(), after)
         )
-        text = self._tokens.encode(self.stream, token)
-        self.answer(problem(424, MATCH_TIMEOUT, error="MatchTimeout", resumeToken=text))
+        self.answer(self.vocabulary.timed_out(self._tokens.encode(self.stream, token)))
 
     def must_read(self, receiver: Receiver) -> None:
         """Have the store read again."""
@@ -205,7 +196,7 @@ class LocalReceiveCall(ReceiveCall):
         self,
         host: StreamHost,
         stream: str,
-        field_names: FieldNames,
+        vocabulary: Vocabulary,
         tokens: Tokens,
         query: bytes,
         on_moved: "Callable[[LocalReceiveCall], None]",
@@ -213,7 +204,7 @@ class LocalReceiveCall(ReceiveCall):
         is_list: bool,
         on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
     ) -> None:
-        super().__init__(host, stream, field_names, tokens, is_list=is_list, on_store=on_store)
+        super().__init__(host, stream, vocabulary, tokens, is_list=is_list, on_store=on_store)
         self.query = query
         """Of the request."""
         self._on_moved = on_moved

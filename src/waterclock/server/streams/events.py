@@ -24,13 +24,13 @@ from waterclock.server.http.messages import (
     problem,
 )
 from waterclock.server.http.problems import RETRY_AFTER
-from waterclock.server.streams.models import FIELD_NAMES, ReceiveParameters
+from waterclock.server.streams.models import ReceiveParameters
 from waterclock.server.streams.reader import CONFIRMED, EARLIEST, LATEST, deliver_of
 from waterclock.server.streams.responses import (
     FORGOTTEN,
+    VOCABULARIES,
     gone_members,
     incarnation_of,
-    render_messages,
 )
 from waterclock.stores.base import END
 from waterclock.streams.effects import Deliver
@@ -122,7 +122,7 @@ class _Subscriber:
         self._host = node.streams
         self._ends_ms = self._host.now_ms() + listen_ms
         self._name = asked.stream_id
-        self._field_names = FIELD_NAMES[asked.as_]
+        self._vocabulary = VOCABULARIES[asked.as_]
         self._consumer = asked.consumer_id or ""
         self._after: int | None = None
         self._is_stored = False
@@ -231,9 +231,8 @@ class _Subscriber:
         if self._after is not None:  # otherwise the stream remembers, by the consumer's name
             self._after = given.positions[-1]
         tokens = self._node.stream_tokens
-        messages = render_messages(
-            given, incarnation_of(self._host, self._name), self._name, self._field_names, tokens
-        )
+        incarnation = incarnation_of(self._host, self._name)
+        messages = self._vocabulary.render_all(given, incarnation, self._name, tokens)
         missed = b'"missed":%d,' % given.missed if given.missed else b""
         name = msgspec.json.encode(self._name)
         pieces = []

@@ -5,7 +5,7 @@ which they want with `as`.
 """
 
 from functools import lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,6 +15,7 @@ from waterclock.schedule.duration import parse_duration
 from waterclock.server.http.input import END, text
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import Duration
+from waterclock.server.streams.responses import VOCABULARIES, Vocabulary
 from waterclock.stores.base import (
     MESSAGE_ID_BYTES_MAX,
     STREAM_BYTES_MAX,
@@ -59,19 +60,6 @@ def _alone(one: str, other: str) -> dict[str, object]:
 ONE_VOCABULARY = {"oneOf": [_alone("message", "output"), _alone("output", "message")]}
 
 
-class FieldNames(NamedTuple):
-    """How a message and its id are called."""
-
-    message: bytes
-    uuid: bytes
-
-
-FIELD_NAMES = {
-    "message": FieldNames(b'"message":', b'"messageUuid":'),
-    "output": FieldNames(b'"output":', b'"outputUuid":'),
-}
-
-
 class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A message to be stored; give `message` or `output`, and the id that goes with it."""
 
@@ -84,9 +72,9 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
     ttl_seconds: Seconds | None = None
 
     @property
-    def field_names(self) -> FieldNames:
+    def vocabulary(self) -> Vocabulary:
         """How the sender calls things."""
-        return FIELD_NAMES["message" if self.output is UNSET else "output"]
+        return VOCABULARIES["message" if self.output is UNSET else "output"]
 
     def content(self) -> bytes:
         """Return the message as JSON."""
@@ -126,6 +114,12 @@ class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=Tr
         | None
     ) = None
     write_to_db: bool = msgspec.field(name="writeToDB", default=False)
+
+
+class StreamParameters(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Which stream is meant."""
+
+    stream_id: StreamId
 
 
 class ReceiveParameters(

@@ -8,7 +8,7 @@ missed something.
 import asyncio
 from collections.abc import Coroutine
 
-from waterclock.model.errors import StoreUnavailable
+from waterclock.model.errors import ForgedToken, StoreUnavailable
 from waterclock.node.node import Node
 from waterclock.server.http.messages import Request
 from waterclock.server.http.problems import BadField, problem_of
@@ -59,6 +59,8 @@ class StoredReader:
             if receiver.consumer:
                 self._host.confirm(receiver.stream, receiver.consumer, found.position)
             self.read_on(call, receiver)
+        elif call.vocabulary.is_of_store_only:
+            raise ForgedToken("resumeToken: is not of a stored message")
         elif found.incarnation != call.incarnation():
             call.gone(0, EARLIEST, FORGOTTEN)
         else:
@@ -76,7 +78,8 @@ class StoredReader:
                 self._start(call, receiver, page, is_latest=is_latest)
 
     def _start(self, call: ReceiveCall, receiver: Receiver, page: Page, *, is_latest: bool) -> None:
-        if not page.last:  # nothing was ever stored: what is in memory counts
+        is_of_store_only = call.vocabulary.is_of_store_only
+        if not page.last and not is_of_store_only:  # never was: what is in memory counts
             stream = self._host.table.find(receiver.stream)
             ring = None if stream is None else stream.ring
             first, end = (1, 0) if ring is None else (ring.first, ring.end)
@@ -101,12 +104,13 @@ class StoredReader:
         next_position = page.messages[0].position if page.messages else page.last + 1
         if page.last < after:
             call.gone(0, EARLIEST, AHEAD)
-        elif next_position > after + 1:
+        elif next_position > after + 1 and not call.vocabulary.is_of_store_only:
             oldest = Token(STORED, 0, next_position - 1)
             call.gone(next_position - after - 1, self._tokens.encode(receiver.stream, oldest))
         elif page.messages:
             self._give(call, receiver, page, after=after)
         else:
+            receiver.after = page.last
             self._host.tail(receiver)
 
     def _give(self, call: ReceiveCall, receiver: Receiver, page: Page, *, after: int) -> None:

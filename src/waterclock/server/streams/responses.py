@@ -1,12 +1,15 @@
-"""Responses to senders and receivers: JSON put together by hand, a message goes out as it came."""
+"""Responses to senders and receivers: JSON put together by hand, a message goes out as it came.
+
+A `Vocabulary` is how an API calls things. Ours has two, for some clients call a message *output*;
+`published.py` has a third.
+"""
 
 from typing import Any, NamedTuple
 
 import msgspec
 
 from waterclock.node.streams.host import StreamHost
-from waterclock.server.http.messages import JSON, Response
-from waterclock.server.streams.models import FieldNames
+from waterclock.server.http.messages import JSON, Response, problem
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
@@ -43,70 +46,92 @@ def message_uuid(item: Item, incarnation: int, position: int) -> str:
     return item.message_id or f"{incarnation:016x}-{position:x}"
 
 
-def sent(
-    stream: str,
-    field_names: FieldNames,
-    uuid: str,
-    position: int,
-    token: str = "",
-    *,
-    is_delivered: bool,
-) -> Response:
-    """Return the response to a sender."""
-    body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
-        _encode(stream),
-        field_names.uuid,
-        _encode(uuid),
-        position,
-        b"true" if is_delivered else b"false",
-        b',"resumeToken":"%b"' % token.encode() if token else b"",
-    )
-    return Response(200, body, JSON)
+class Vocabulary:
+    """How an API calls a message and its id, and what it answers with."""
+
+    send_path = b"/streams/send"
+    receive_path = b"/streams/receive"
+    is_of_store_only = False
+    """Positions are of stored messages only, and what has expired between them is passed over."""
+
+    def __init__(self, word: bytes) -> None:
+        self.message = b'"%b":' % word
+        self.uuid = b'"%bUuid":' % word
+
+    def sent(
+        self, stream: str, uuid: str, position: int, token: str = "", *, is_delivered: bool
+    ) -> Response:
+        """Return the response to a sender."""
+        body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
+            _encode(stream),
+            self.uuid,
+            _encode(uuid),
+            position,
+            b"true" if is_delivered else b"false",
+            b',"resumeToken":"%b"' % token.encode() if token else b"",
+        )
+        return Response(200, body, JSON)
+
+    def received(
+        self,
+        item: Item,
+        incarnation: int,
+        position: int,
+        stream: str,
+        tokens: Tokens,
+        *,
+        missed: int,
+    ) -> Response:
+        """Return the response to a receiver of one message."""
+        facts = self.render(item, incarnation, position, stream, tokens).facts
+        lost = b',"missed":%d' % missed if missed else b""
+        return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), facts, lost), JSON)
+
+    def received_list(
+        self, given: Deliver, incarnation: int, stream: str, tokens: Tokens
+    ) -> Response:
+        """Return the response to a receiver of several messages."""
+        messages = self.render_all(given, incarnation, stream, tokens)
+        body = b'{"streamId":%b,"messages":[%b],"missed":%d,"resumeToken":"%b"}' % (
+            _encode(stream),
+            b",".join(b"{%b}" % message.facts for message in messages),
+            given.missed,
+            messages[-1].token.encode(),
+        )
+        return Response(200, body, JSON)
+
+    def render_all(
+        self, given: Deliver, incarnation: int, stream: str, tokens: Tokens
+    ) -> list[RenderedMessage]:
+        """Return messages as JSON, each with its token."""
+        pairs = zip(given.positions, given.items, strict=True)
+        return [self.render(item, incarnation, at, stream, tokens) for at, item in pairs]
+
+    def render(
+        self, item: Item, incarnation: int, position: int, stream: str, tokens: Tokens
+    ) -> RenderedMessage:
+        """Return a message as JSON, with its token."""
+        facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
+        token = tokens.encode(stream, Token(*facts))
+        said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
+            self.message,
+            item.body,
+            self.uuid,
+            _encode(message_uuid(item, incarnation, position)),
+            facts[2],
+            item.sent_ms,
+            token.encode(),
+        )
+        return RenderedMessage(token, said)
+
+    def timed_out(self, token: str = "") -> Response:
+        """Return what to say if nothing came, and from where to ask again, if that is known."""
+        again: dict[str, Any] = {"resumeToken": token} if token else {}
+        return problem(424, MATCH_TIMEOUT, error="MatchTimeout", **again)
+
+    def gone(self, missed: int, token: str, detail: str) -> Response:
+        """Return what to say if what was to follow is gone, and how to go on."""
+        return problem(410, detail, **gone_members(missed, token))
 
 
-def render(
-    item: Item,
-    incarnation: int,
-    position: int,
-    stream: str,
-    field_names: FieldNames,
-    tokens: Tokens,
-) -> RenderedMessage:
-    """Return a message as JSON, with its token."""
-    facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
-    token = tokens.encode(stream, Token(*facts))
-    said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
-        field_names.message,
-        item.body,
-        field_names.uuid,
-        _encode(message_uuid(item, incarnation, position)),
-        facts[2],
-        item.sent_ms,
-        token.encode(),
-    )
-    return RenderedMessage(token, said)
-
-
-def render_messages(
-    given: Deliver, incarnation: int, stream: str, field_names: FieldNames, tokens: Tokens
-) -> list[RenderedMessage]:
-    """Return messages as JSON, each with its token."""
-    pairs = zip(given.positions, given.items, strict=True)
-    return [render(item, incarnation, at, stream, field_names, tokens) for at, item in pairs]
-
-
-def received(stream: str, message: RenderedMessage, missed: int) -> Response:
-    """Return the response to a receiver of one message."""
-    lost = b',"missed":%d' % missed if missed else b""
-    return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), message.facts, lost), JSON)
-
-
-def received_list(stream: str, messages: list[RenderedMessage], missed: int) -> Response:
-    """Return the response to a receiver of several messages."""
-    body = b'{"streamId":%b,"messages":[%b],"missed":%d,"resumeToken":"%b"}' % (
-        _encode(stream),
-        b",".join(b"{%b}" % message.facts for message in messages),
-        missed,
-        messages[-1].token.encode(),
-    )
-    return Response(200, body, JSON)
+VOCABULARIES = {word: Vocabulary(word.encode()) for word in ("message", "output")}
