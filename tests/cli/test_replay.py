@@ -2,6 +2,8 @@
 
 import pytest
 
+from waterclock.cli.output.terminal import time_text
+
 
 @pytest.fixture
 def written(call, topic, tmp_path):
@@ -39,8 +41,11 @@ def test_a_stretch_of_the_past_is_printed(call, written, options, found):
 
 
 def test_lines_are_for_people_and_objects_for_machines(call, ask, written):
-    assert call("replay", written, "-n", 1).stdout == "0/0  value 0\n"
-    assert [row["offset"] for row in ask("replay", written, "-n", 2)] == [0, 1]
+    line = call("replay", written, "-n", 1).stdout
+    rows = ask("replay", written, "-n", 2)
+
+    assert [row["offset"] for row in rows] == [0, 1]
+    assert line == f"0/0  {time_text(rows[0]['appended_ms'])}  value 0\n"
 
 
 def test_a_named_replay_is_listed_and_forgotten(call, ask, written):

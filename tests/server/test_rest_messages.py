@@ -58,7 +58,7 @@ async def test_a_message_goes_in_and_comes_out_as_it_was(tmp_path):
         )  # fmt: skip
 
         (message,) = await taken(client)
-        assert message.pop("deadlineMs") > 0
+        assert message.pop("deadlineMs") > message.pop("appendedMs") > 0
         assert message == {
             **sent,
             "lease": "0-1-0-1",

@@ -222,14 +222,14 @@ def test_rows_go_out_in_slices_with_their_own_bounds():
 
     slices = list(in_slices(batch))
 
-    assert [bounds for bounds, _ in slices] == [
+    assert [each.bounds for each in slices] == [
         [0, 300, 400, 600],
         [600, 1_000, 2_000, 2_100],
         [2_100, 2_300],
     ]
-    assert [part.num_rows for _, part in slices] == [500, 500, 200]
+    assert [each.rows.num_rows for each in slices] == [500, 500, 200]
     large = DeliveryBatch(((0, 1_200),), rows=rows, append_ms=1, size_bytes=1_200 << 20)
-    assert [bounds for bounds, _ in in_slices(large)][:2] == [[0, 1], [1, 2]]
+    assert [each.bounds for each in in_slices(large)][:2] == [[0, 1], [1, 2]]
 
 
 async def test_two_members_share_the_partitions(tmp_path):

@@ -179,11 +179,18 @@ class ScheduledMessage(_MessageView, frozen=True):
     timer_id: str
     """`message_id-offset`."""
     value_bytes: int
+    appended_ms: int = 0
+    """When it was stored; 0: the node is too old to say."""
 
     @property
     def due(self) -> datetime:
         """When it is due, as it stands now."""
         return time_of(self.message.due_ms or 0)
+
+    @property
+    def appended(self) -> datetime | None:
+        """When it was stored; None: the node is too old to say."""
+        return time_of(self.appended_ms) if self.appended_ms else None
 
 
 class DeadLetter(_MessageView, frozen=True):

@@ -47,7 +47,13 @@ _DELIVERED = (
 COLUMNS: dict[View, tuple[Column, ...]] = {
     "delivered": _DELIVERED,
     "all": (*_DELIVERED, Column("kind", "string", pa.string(), False)),
-    "scheduled": (_PARTITION, _OFFSET, *_MESSAGE, _DUE),
+    "scheduled": (
+        _PARTITION,
+        _OFFSET,
+        *_MESSAGE,
+        _DUE,
+        Column("append_time", "timestamp", TIMESTAMP),
+    ),
     "dlq": (
         _PARTITION,
         _OFFSET,

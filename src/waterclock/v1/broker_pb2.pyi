@@ -767,22 +767,28 @@ class Messages(_message.Message):
     ARROW_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     APPEND_MS_FIELD_NUMBER: _builtins.int
+    APPEND_TIMES_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
     """columns message_id, key, value, headers, due_ms"""
     append_ms: _builtins.int
-    """when they became deliverable"""
+    """when they were stored, to be delivered: the last of them, if not all together"""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]: ...
+    @_builtins.property
+    def append_times(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """when each was, if not all together"""
+
     def __init__(
         self,
         *,
         arrow: _builtins.bytes = ...,
         rows: _abc.Iterable[Global___Message] | None = ...,
         append_ms: _builtins.int = ...,
+        append_times: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_ms", b"append_ms", "arrow", b"arrow", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_ms", b"append_ms", "append_times", b"append_times", "arrow", b"arrow", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from waterclock.v1 import broker_pb2 as waterclock_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dwaterclock/v1/scheduler.proto\x12\rwaterclock.v1\x1a\x1awaterclock/v1/broker.proto\"t\n\x07Pending\x12\x12\n\nmessage_id\x18\x01 \x01(\x0c\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12.\n\x08position\x18\x03 \x01(\x0b\x32\x17.waterclock.v1.PositionH\x01\x88\x01\x01\x42\x06\n\x04_keyB\x0b\n\t_position\"G\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x07pending\x18\x02 \x03(\x0b\x32\x16.waterclock.v1.Pending\"K\n\x0e\x43\x61ncelResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0e\x32\x16.waterclock.v1.Outcome\x12\x0f\n\x07reached\x18\x02 \x03(\x03\"[\n\x11RescheduleRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x07pending\x18\x02 \x03(\x0b\x32\x16.waterclock.v1.Pending\x12\x0e\n\x06\x64ue_ms\x18\x03 \x03(\x03\"O\n\x12RescheduleResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0e\x32\x16.waterclock.v1.Outcome\x12\x0f\n\x07reached\x18\x02 \x03(\x03\"\xe5\x01\n\x06\x46ilter\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x17\n\nkey_prefix\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12\x33\n\x07headers\x18\x03 \x03(\x0b\x32\".waterclock.v1.Filter.HeadersEntry\x12\x10\n\x08start_ms\x18\x04 \x01(\x03\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\x03\x12\x12\n\npartitions\x18\x06 \x03(\x05\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x06\n\x04_keyB\r\n\x0b_key_prefix\"h\n\x12\x43\x61ncelWhereRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x15.waterclock.v1.Filter\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"9\n\x13\x43\x61ncelWhereResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x03\x12\x11\n\tcancelled\x18\x02 \x01(\x03\"~\n\x14ListScheduledRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x15.waterclock.v1.Filter\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x0c\n\x04page\x18\x04 \x01(\t\x12\x13\n\x0bwith_values\x18\x05 \x01(\x08\"^\n\x15ListScheduledResponse\x12\x32\n\tscheduled\x18\x01 \x03(\x0b\x32\x1f.waterclock.v1.ScheduledMessage\x12\x11\n\tnext_page\x18\x02 \x01(\t\"\x94\x01\n\x10ScheduledMessage\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x10\n\x08timer_id\x18\x03 \x01(\t\x12\'\n\x07message\x18\x04 \x01(\x0b\x32\x16.waterclock.v1.Message\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x03\x12\r\n\x05topic\x18\x06 \x01(\t\"&\n\x15\x43ountScheduledRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\x95\x01\n\x16\x43ountScheduledResponse\x12?\n\x08horizons\x18\x01 \x03(\x0b\x32-.waterclock.v1.CountScheduledResponse.Horizon\x12\r\n\x05total\x18\x02 \x01(\x03\x1a+\n\x07Horizon\x12\x11\n\twithin_ms\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xc1\x02\n\nRecurrence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\'\n\x07message\x18\x03 \x01(\x0b\x32\x16.waterclock.v1.Message\x12\x0e\n\x04\x63ron\x18\x04 \x01(\tH\x00\x12\x12\n\x08\x65very_ms\x18\x05 \x01(\x03H\x00\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x11\n\tjitter_ms\x18\x07 \x01(\x03\x12\x15\n\x08start_ms\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06\x65nd_ms\x18\t \x01(\x03H\x02\x88\x01\x01\x12\x1d\n\x10\x65xpires_after_ms\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x0f\n\x07next_ms\x18\x0b \x01(\x03\x12\x17\n\x0fmade_partitions\x18\x0c \x01(\x05\x42\x06\n\x04ruleB\x0b\n\t_start_msB\t\n\x07_end_msB\x13\n\x11_expires_after_ms\"E\n\x14PutRecurrenceRequest\x12-\n\nrecurrence\x18\x01 \x01(\x0b\x32\x19.waterclock.v1.Recurrence\"\'\n\x17\x44\x65leteRecurrenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"+\n\x18\x44\x65leteRecurrenceResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"\'\n\x16ListRecurrencesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"I\n\x17ListRecurrencesResponse\x12.\n\x0brecurrences\x18\x01 \x03(\x0b\x32\x19.waterclock.v1.Recurrence*w\n\x07Outcome\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x00\x12\x10\n\x0cOUTCOME_DONE\x10\x01\x12\x19\n\x15OUTCOME_ALREADY_FIRED\x10\x02\x12\x15\n\x11OUTCOME_CANCELLED\x10\x03\x12\x13\n\x0fOUTCOME_EXPIRED\x10\x04\x32\xce\x05\n\tScheduler\x12\x45\n\x06\x43\x61ncel\x12\x1c.waterclock.v1.CancelRequest\x1a\x1d.waterclock.v1.CancelResponse\x12Q\n\nReschedule\x12 .waterclock.v1.RescheduleRequest\x1a!.waterclock.v1.RescheduleResponse\x12T\n\x0b\x43\x61ncelWhere\x12!.waterclock.v1.CancelWhereRequest\x1a\".waterclock.v1.CancelWhereResponse\x12Z\n\rListScheduled\x12#.waterclock.v1.ListScheduledRequest\x1a$.waterclock.v1.ListScheduledResponse\x12]\n\x0e\x43ountScheduled\x12$.waterclock.v1.CountScheduledRequest\x1a%.waterclock.v1.CountScheduledResponse\x12O\n\rPutRecurrence\x12#.waterclock.v1.PutRecurrenceRequest\x1a\x19.waterclock.v1.Recurrence\x12\x63\n\x10\x44\x65leteRecurrence\x12&.waterclock.v1.DeleteRecurrenceRequest\x1a\'.waterclock.v1.DeleteRecurrenceResponse\x12`\n\x0fListRecurrences\x12%.waterclock.v1.ListRecurrencesRequest\x1a&.waterclock.v1.ListRecurrencesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dwaterclock/v1/scheduler.proto\x12\rwaterclock.v1\x1a\x1awaterclock/v1/broker.proto\"t\n\x07Pending\x12\x12\n\nmessage_id\x18\x01 \x01(\x0c\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12.\n\x08position\x18\x03 \x01(\x0b\x32\x17.waterclock.v1.PositionH\x01\x88\x01\x01\x42\x06\n\x04_keyB\x0b\n\t_position\"G\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x07pending\x18\x02 \x03(\x0b\x32\x16.waterclock.v1.Pending\"K\n\x0e\x43\x61ncelResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0e\x32\x16.waterclock.v1.Outcome\x12\x0f\n\x07reached\x18\x02 \x03(\x03\"[\n\x11RescheduleRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x07pending\x18\x02 \x03(\x0b\x32\x16.waterclock.v1.Pending\x12\x0e\n\x06\x64ue_ms\x18\x03 \x03(\x03\"O\n\x12RescheduleResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0e\x32\x16.waterclock.v1.Outcome\x12\x0f\n\x07reached\x18\x02 \x03(\x03\"\xe5\x01\n\x06\x46ilter\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x17\n\nkey_prefix\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12\x33\n\x07headers\x18\x03 \x03(\x0b\x32\".waterclock.v1.Filter.HeadersEntry\x12\x10\n\x08start_ms\x18\x04 \x01(\x03\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\x03\x12\x12\n\npartitions\x18\x06 \x03(\x05\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x06\n\x04_keyB\r\n\x0b_key_prefix\"h\n\x12\x43\x61ncelWhereRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x15.waterclock.v1.Filter\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"9\n\x13\x43\x61ncelWhereResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x03\x12\x11\n\tcancelled\x18\x02 \x01(\x03\"~\n\x14ListScheduledRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x15.waterclock.v1.Filter\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x0c\n\x04page\x18\x04 \x01(\t\x12\x13\n\x0bwith_values\x18\x05 \x01(\x08\"^\n\x15ListScheduledResponse\x12\x32\n\tscheduled\x18\x01 \x03(\x0b\x32\x1f.waterclock.v1.ScheduledMessage\x12\x11\n\tnext_page\x18\x02 \x01(\t\"\xa9\x01\n\x10ScheduledMessage\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x10\n\x08timer_id\x18\x03 \x01(\t\x12\'\n\x07message\x18\x04 \x01(\x0b\x32\x16.waterclock.v1.Message\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x03\x12\r\n\x05topic\x18\x06 \x01(\t\x12\x13\n\x0b\x61ppended_ms\x18\x07 \x01(\x03\"&\n\x15\x43ountScheduledRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\x95\x01\n\x16\x43ountScheduledResponse\x12?\n\x08horizons\x18\x01 \x03(\x0b\x32-.waterclock.v1.CountScheduledResponse.Horizon\x12\r\n\x05total\x18\x02 \x01(\x03\x1a+\n\x07Horizon\x12\x11\n\twithin_ms\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xc1\x02\n\nRecurrence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\'\n\x07message\x18\x03 \x01(\x0b\x32\x16.waterclock.v1.Message\x12\x0e\n\x04\x63ron\x18\x04 \x01(\tH\x00\x12\x12\n\x08\x65very_ms\x18\x05 \x01(\x03H\x00\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x11\n\tjitter_ms\x18\x07 \x01(\x03\x12\x15\n\x08start_ms\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06\x65nd_ms\x18\t \x01(\x03H\x02\x88\x01\x01\x12\x1d\n\x10\x65xpires_after_ms\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x0f\n\x07next_ms\x18\x0b \x01(\x03\x12\x17\n\x0fmade_partitions\x18\x0c \x01(\x05\x42\x06\n\x04ruleB\x0b\n\t_start_msB\t\n\x07_end_msB\x13\n\x11_expires_after_ms\"E\n\x14PutRecurrenceRequest\x12-\n\nrecurrence\x18\x01 \x01(\x0b\x32\x19.waterclock.v1.Recurrence\"\'\n\x17\x44\x65leteRecurrenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"+\n\x18\x44\x65leteRecurrenceResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"\'\n\x16ListRecurrencesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"I\n\x17ListRecurrencesResponse\x12.\n\x0brecurrences\x18\x01 \x03(\x0b\x32\x19.waterclock.v1.Recurrence*w\n\x07Outcome\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x00\x12\x10\n\x0cOUTCOME_DONE\x10\x01\x12\x19\n\x15OUTCOME_ALREADY_FIRED\x10\x02\x12\x15\n\x11OUTCOME_CANCELLED\x10\x03\x12\x13\n\x0fOUTCOME_EXPIRED\x10\x04\x32\xce\x05\n\tScheduler\x12\x45\n\x06\x43\x61ncel\x12\x1c.waterclock.v1.CancelRequest\x1a\x1d.waterclock.v1.CancelResponse\x12Q\n\nReschedule\x12 .waterclock.v1.RescheduleRequest\x1a!.waterclock.v1.RescheduleResponse\x12T\n\x0b\x43\x61ncelWhere\x12!.waterclock.v1.CancelWhereRequest\x1a\".waterclock.v1.CancelWhereResponse\x12Z\n\rListScheduled\x12#.waterclock.v1.ListScheduledRequest\x1a$.waterclock.v1.ListScheduledResponse\x12]\n\x0e\x43ountScheduled\x12$.waterclock.v1.CountScheduledRequest\x1a%.waterclock.v1.CountScheduledResponse\x12O\n\rPutRecurrence\x12#.waterclock.v1.PutRecurrenceRequest\x1a\x19.waterclock.v1.Recurrence\x12\x63\n\x10\x44\x65leteRecurrence\x12&.waterclock.v1.DeleteRecurrenceRequest\x1a\'.waterclock.v1.DeleteRecurrenceResponse\x12`\n\x0fListRecurrences\x12%.waterclock.v1.ListRecurrencesRequest\x1a&.waterclock.v1.ListRecurrencesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FILTER_HEADERSENTRY']._loaded_options = None
   _globals['_FILTER_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=2079
-  _globals['_OUTCOME']._serialized_end=2198
+  _globals['_OUTCOME']._serialized_start=2100
+  _globals['_OUTCOME']._serialized_end=2219
   _globals['_PENDING']._serialized_start=76
   _globals['_PENDING']._serialized_end=192
   _globals['_CANCELREQUEST']._serialized_start=194
@@ -59,25 +59,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSCHEDULEDRESPONSE']._serialized_start=1043
   _globals['_LISTSCHEDULEDRESPONSE']._serialized_end=1137
   _globals['_SCHEDULEDMESSAGE']._serialized_start=1140
-  _globals['_SCHEDULEDMESSAGE']._serialized_end=1288
-  _globals['_COUNTSCHEDULEDREQUEST']._serialized_start=1290
-  _globals['_COUNTSCHEDULEDREQUEST']._serialized_end=1328
-  _globals['_COUNTSCHEDULEDRESPONSE']._serialized_start=1331
-  _globals['_COUNTSCHEDULEDRESPONSE']._serialized_end=1480
-  _globals['_COUNTSCHEDULEDRESPONSE_HORIZON']._serialized_start=1437
-  _globals['_COUNTSCHEDULEDRESPONSE_HORIZON']._serialized_end=1480
-  _globals['_RECURRENCE']._serialized_start=1483
-  _globals['_RECURRENCE']._serialized_end=1804
-  _globals['_PUTRECURRENCEREQUEST']._serialized_start=1806
-  _globals['_PUTRECURRENCEREQUEST']._serialized_end=1875
-  _globals['_DELETERECURRENCEREQUEST']._serialized_start=1877
-  _globals['_DELETERECURRENCEREQUEST']._serialized_end=1916
-  _globals['_DELETERECURRENCERESPONSE']._serialized_start=1918
-  _globals['_DELETERECURRENCERESPONSE']._serialized_end=1961
-  _globals['_LISTRECURRENCESREQUEST']._serialized_start=1963
-  _globals['_LISTRECURRENCESREQUEST']._serialized_end=2002
-  _globals['_LISTRECURRENCESRESPONSE']._serialized_start=2004
-  _globals['_LISTRECURRENCESRESPONSE']._serialized_end=2077
-  _globals['_SCHEDULER']._serialized_start=2201
-  _globals['_SCHEDULER']._serialized_end=2919
+  _globals['_SCHEDULEDMESSAGE']._serialized_end=1309
+  _globals['_COUNTSCHEDULEDREQUEST']._serialized_start=1311
+  _globals['_COUNTSCHEDULEDREQUEST']._serialized_end=1349
+  _globals['_COUNTSCHEDULEDRESPONSE']._serialized_start=1352
+  _globals['_COUNTSCHEDULEDRESPONSE']._serialized_end=1501
+  _globals['_COUNTSCHEDULEDRESPONSE_HORIZON']._serialized_start=1458
+  _globals['_COUNTSCHEDULEDRESPONSE_HORIZON']._serialized_end=1501
+  _globals['_RECURRENCE']._serialized_start=1504
+  _globals['_RECURRENCE']._serialized_end=1825
+  _globals['_PUTRECURRENCEREQUEST']._serialized_start=1827
+  _globals['_PUTRECURRENCEREQUEST']._serialized_end=1896
+  _globals['_DELETERECURRENCEREQUEST']._serialized_start=1898
+  _globals['_DELETERECURRENCEREQUEST']._serialized_end=1937
+  _globals['_DELETERECURRENCERESPONSE']._serialized_start=1939
+  _globals['_DELETERECURRENCERESPONSE']._serialized_end=1982
+  _globals['_LISTRECURRENCESREQUEST']._serialized_start=1984
+  _globals['_LISTRECURRENCESREQUEST']._serialized_end=2023
+  _globals['_LISTRECURRENCESRESPONSE']._serialized_start=2025
+  _globals['_LISTRECURRENCESRESPONSE']._serialized_end=2098
+  _globals['_SCHEDULER']._serialized_start=2222
+  _globals['_SCHEDULER']._serialized_end=2940
 # @@protoc_insertion_point(module_scope)

@@ -392,12 +392,15 @@ class ScheduledMessage(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     VALUE_BYTES_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
+    APPENDED_MS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     offset: _builtins.int
     timer_id: _builtins.str
     """message_id-offset"""
     value_bytes: _builtins.int
     topic: _builtins.str
+    appended_ms: _builtins.int
+    """when it was stored; 0: the node is too old to say"""
     @_builtins.property
     def message(self) -> _broker_pb2.Message:
         """due_ms as it stands now; no value unless asked for"""
@@ -411,10 +414,11 @@ class ScheduledMessage(_message.Message):
         message: _broker_pb2.Message | None = ...,
         value_bytes: _builtins.int = ...,
         topic: _builtins.str = ...,
+        appended_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "offset", b"offset", "partition", b"partition", "timer_id", b"timer_id", "topic", b"topic", "value_bytes", b"value_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_ms", b"appended_ms", "message", b"message", "offset", b"offset", "partition", b"partition", "timer_id", b"timer_id", "topic", b"topic", "value_bytes", b"value_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -219,7 +219,7 @@ class WaterclockSource:
         for row in rows:
             record = LoggedRecord(
                 self._topic, delivery.partition, held.start + row, keys[row], values[row],
-                headers[row] or (), delivery.append_ms, partition.epoch,
+                headers[row] or (), delivery.append_ms_of(row), partition.epoch,
             )  # fmt: skip
             record.log_offset = delivery.offsets[row]
             record.message_id = ids[row]

@@ -326,6 +326,7 @@ def plain(found: "ScheduledMessage") -> dict[str, object]:
         "key": bytes_json(found.key),
         "headers": headers_json(found.headers),
         "due_ms": millis_of(found.due),
+        "appended_ms": found.appended_ms or None,
         "value": bytes_json(found.value),
         "value_bytes": found.value_bytes,
     }

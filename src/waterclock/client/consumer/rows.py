@@ -44,8 +44,8 @@ class MessageRows:
         self.offsets = offsets or offsets_of(bounds)
         self.rows = decoded(response.arrow)
         self.append_ms = response.append_ms
-        self.append_times = append_times
-        """Of a snapshot: when each became deliverable. Else it is empty, and all did together."""
+        self.append_times = append_times or tuple(response.append_times)
+        """When each was stored, to be delivered. If it is empty, all were together."""
         self.count = len(self.offsets)
         if self.rows.num_rows != self.count:
             raise NodeFailed(f"{self.rows.num_rows} messages came for {self.count} offsets")
@@ -59,6 +59,10 @@ class MessageRows:
     def __repr__(self) -> str:
         place = f"{self.topic}/{self.partition}"
         return f"<{type(self).__name__} {self.count} messages of {place}>"
+
+    def append_ms_of(self, row: int) -> int:
+        """Return when a message was stored, to be delivered."""
+        return self.append_times[row] if self.append_times else self.append_ms
 
     @property
     def ids(self) -> list[bytes]:
@@ -182,9 +186,8 @@ class LoggedMessage:
 
     @property
     def appended(self) -> datetime:
-        """When it became deliverable."""
-        batch = self._batch
-        return time_of(batch.append_times[self._row] if batch.append_times else batch.append_ms)
+        """When it was stored; one for later, when it became due and was delivered."""
+        return time_of(self._batch.append_ms_of(self._row))
 
 
 def offsets_of(bounds: Sequence[int]) -> Sequence[int]:

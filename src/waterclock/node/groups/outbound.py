@@ -79,7 +79,7 @@ class Refused:
 class DeliveryBatch:
     """Messages as they go out, encoded or decoded only when asked for."""
 
-    __slots__ = ("_frame", "_rows", "append_ms", "count", "ranges", "size_bytes")
+    __slots__ = ("_frame", "_rows", "append_ms", "append_times", "count", "ranges", "size_bytes")
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class DeliveryBatch:
         frame: Frame | None = None,
         rows: pa.RecordBatch | None = None,
         append_ms: int,
+        append_times: Int64s | None = None,
         size_bytes: int,
     ) -> None:
         assert (frame is None) != (rows is None)
@@ -96,6 +97,8 @@ class DeliveryBatch:
         self.count = sum(end - start for start, end in ranges)
         self.append_ms = append_ms
         """When the last of them became deliverable."""
+        self.append_times = append_times
+        """When each of them did; None: all together."""
         self.size_bytes = size_bytes
         self._frame = frame
         self._rows = rows
@@ -213,14 +216,15 @@ def _batch(
     taken = pieces.taken
     if not taken:
         return BatchRead(None, gone, 0, end)
-    append_ms = taken[-1][0].header.append_ms
     if len(taken) == 1 and _goes_whole(*taken[0]):
         frame, ranges = taken[0]
+        header = frame.header
         whole = DeliveryBatch(
-            tuple(ranges), frame=frame, append_ms=append_ms, size_bytes=frame.header.body_len
+            tuple(ranges), frame=frame, append_ms=header.append_ms, size_bytes=header.body_len
         )
         return BatchRead(whole, gone, 0, end)
     batches: list[pa.RecordBatch] = []
+    times: list[int] = []
     kept: list[Range] = []
     expired = 0
     for frame, ranges in taken:
@@ -229,14 +233,26 @@ def _batch(
         gone += cut.gone
         if cut.kept:
             batches.append(cut.rows)
+            times.append(frame.header.append_ms)
             kept += cut.kept
     if not batches:
         return BatchRead(None, gone, expired, end)
     rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     messages = DeliveryBatch(
-        joined(kept), rows=rows, append_ms=append_ms, size_bytes=pieces.size_bytes
+        joined(kept),
+        rows=rows,
+        append_ms=times[-1],
+        append_times=_append_times(times, batches),
+        size_bytes=pieces.size_bytes,
     )
     return BatchRead(messages, gone, expired, end)
+
+
+def _append_times(times: list[int], batches: list[pa.RecordBatch]) -> Int64s | None:
+    """Return when each row was appended, given when each frame was; None if all were together."""
+    if times[0] == times[-1]:  # a log's times never go back
+        return None
+    return np.repeat(np.array(times, np.int64), [len(batch) for batch in batches])
 
 
 def _goes_whole(frame: Frame, ranges: list[Range]) -> bool:

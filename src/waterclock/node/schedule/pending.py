@@ -194,9 +194,14 @@ _START = PagePosition(-1, NOWHERE, NOWHERE)
 def _read(
     host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
 ) -> list[ScheduledMessage]:
-    scheduled = scheduled_rows(host.store.reader.rows(offsets), offsets).due_at(due_ms)
+    frames = list(host.store.reader.rows(offsets))
+    scheduled = scheduled_rows(frames, offsets).due_at(due_ms)
+    appended = np.zeros(len(offsets), np.int64)
+    for header, _, _, asks in frames:
+        appended[asks] = header.append_ms
+    rows = zip(scheduled.offsets.tolist(), scheduled.rows.to_pylist(), strict=True)
     found = []
-    for offset, row in zip(scheduled.offsets.tolist(), scheduled.rows.to_pylist(), strict=True):
+    for (offset, row), appended_ms in zip(rows, appended.tolist(), strict=False):
         value = row["value"]
         message = Message(
             value,
@@ -215,6 +220,7 @@ def _read(
                 offset=offset,
                 timer_id=timer_id(row["message_id"], offset),
                 value_bytes=size,
+                appended_ms=appended_ms,
             )
         )
     return found

@@ -18,7 +18,7 @@ from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.grpc.fields import check_not_negative, member_of
-from waterclock.server.grpc.wire import nested, opening
+from waterclock.server.grpc.wire import nested, numbers, times_of
 from waterclock.server.rows import in_slices, rows_to_proto
 from waterclock.v1 import broker_pb2 as pb
 
@@ -106,21 +106,17 @@ class Reading:
                     Batch.MESSAGES_FIELD_NUMBER,
                     pb.Messages.ARROW_FIELD_NUMBER,
                 ],
-                [
-                    b"",
-                    head.SerializeToString(),
-                    pb.Messages(append_ms=messages.append_ms).SerializeToString(),
-                ],
+                [b"", head.SerializeToString(), times_of(messages)],
                 [messages.arrow],
             )
             return
-        for bounds, rows in in_slices(messages):
-            is_last = bounds[-1] == messages.ranges[-1][1]
+        for some in in_slices(messages):
+            is_last = some.bounds[-1] == messages.ranges[-1][1]
             part = Batch(
                 partition=batch.partition,
-                bounds=bounds,
-                messages=pb.Messages(rows=rows_to_proto(rows), append_ms=messages.append_ms),
-                next_offset=batch.next_offset if is_last else bounds[-1],
+                bounds=some.bounds,
+                messages=rows_to_proto(some),
+                next_offset=batch.next_offset if is_last else some.bounds[-1],
             )
             yield pb.ReplayResponse(batch=part).SerializeToString()
 
@@ -128,14 +124,8 @@ class Reading:
 def _of_snapshot(batch: ReplayBatch, messages: SnapshotBatch) -> bytes:
     """Return a batch whose offsets lie apart: 8 bytes each, as they lie in memory."""
     head = Batch(partition=batch.partition, next_offset=batch.next_offset).SerializeToString()
-    numbers = [
-        part
-        for field, column in (
-            (Batch.OFFSETS_FIELD_NUMBER, messages.offsets),
-            (Batch.APPEND_MS_FIELD_NUMBER, messages.append_times),
-        )
-        for part in (opening(field, column.nbytes), column.astype("<i8", copy=False).tobytes())
-    ]
+    offsets = numbers(Batch.OFFSETS_FIELD_NUMBER, messages.offsets)
+    times = numbers(Batch.APPEND_MS_FIELD_NUMBER, messages.append_times)
     return nested(
         [
             pb.ReplayResponse.BATCH_FIELD_NUMBER,
@@ -144,7 +134,7 @@ def _of_snapshot(batch: ReplayBatch, messages: SnapshotBatch) -> bytes:
         ],
         [
             b"",
-            head + b"".join(numbers),
+            head + offsets + times,
             pb.Messages(append_ms=messages.append_ms).SerializeToString(),
         ],
         [messages.arrow],

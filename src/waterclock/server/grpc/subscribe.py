@@ -29,7 +29,7 @@ from waterclock.node.node import Node
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.grpc.fields import check_not_negative, member_of, ranges_of
-from waterclock.server.grpc.wire import nested
+from waterclock.server.grpc.wire import nested, times_of
 from waterclock.server.rows import in_slices, rows_to_proto
 from waterclock.server.statuses import session_error
 from waterclock.v1 import broker_pb2 as pb
@@ -187,18 +187,13 @@ class Subscription:
                     pb.Delivery.MESSAGES_FIELD_NUMBER,
                     pb.Messages.ARROW_FIELD_NUMBER,
                 ],
-                [
-                    b"",
-                    head.SerializeToString(),
-                    pb.Messages(append_ms=delivery.messages.append_ms).SerializeToString(),
-                ],
+                [b"", head.SerializeToString(), times_of(delivery.messages)],
                 [delivery.messages.arrow],
             )
             return
-        for bounds, rows in in_slices(delivery.messages):
-            part = _delivery_head(delivery, bounds)
-            part.messages.append_ms = delivery.messages.append_ms
-            part.messages.rows.extend(rows_to_proto(rows))
+        for some in in_slices(delivery.messages):
+            part = _delivery_head(delivery, some.bounds)
+            part.messages.CopyFrom(rows_to_proto(some))
             yield Event(delivery=part).SerializeToString()
 
 

@@ -8,6 +8,12 @@ See https://protobuf.dev/programming-guides/encoding/.
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from waterclock.node.groups.outbound import DeliveryBatch
+from waterclock.v1.broker_pb2 import Messages
+
 Buffer = bytes | memoryview
 
 _LENGTH_DELIMITED = 2
@@ -27,6 +33,19 @@ def varint(value: int) -> bytes:
 def opening(field: int, size: int) -> bytes:
     """Return what stands before `size` bytes of a field: its tag and length."""
     return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)
+
+
+def numbers(field: int, values: npt.NDArray[np.int64]) -> bytes:
+    """Return a field of many numbers of 8 bytes (`repeated sfixed64`)."""
+    return opening(field, values.nbytes) + values.astype("<i8", copy=False).tobytes()
+
+
+def times_of(batch: DeliveryBatch) -> bytes:
+    """Return the fields of `Messages` that say when the messages of a batch were stored."""
+    last = Messages(append_ms=batch.append_ms).SerializeToString()
+    if batch.append_times is None:
+        return last
+    return last + numbers(Messages.APPEND_TIMES_FIELD_NUMBER, batch.append_times)
 
 
 def nested(fields: Sequence[int], small: Sequence[bytes], big: Sequence[Buffer]) -> bytes:

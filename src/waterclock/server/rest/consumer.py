@@ -20,7 +20,7 @@ from waterclock.model.errors import WaterclockError
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.groups.outbound import Delivery, Lost, Refused
 from waterclock.node.groups.session import AnswerKind, Session
-from waterclock.server.rows import fields_of
+from waterclock.server.rows import append_times_of, fields_of
 from waterclock.server.statuses import session_error
 
 TAKEN_BYTES = 16 * MIB
@@ -54,6 +54,8 @@ class DeliveredMessage(NamedTuple):
     """The same by the clock that measures leases."""
     row: tuple[Any, ...]
     """Id, key, value, headers and due time."""
+    appended_ms: int
+    """When it was stored, to be delivered."""
 
 
 class Waiter(Protocol):
@@ -291,9 +293,10 @@ class HttpConsumer:
 
 def _delivered(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
     offsets = (offset for span in delivery.messages.ranges for offset in range(*span))
-    for offset, row in zip(offsets, fields_of(delivery.messages.rows()), strict=True):
+    times, rows = append_times_of(delivery.messages), fields_of(delivery.messages.rows())
+    for offset, row, appended_ms in zip(offsets, rows, times, strict=True):
         lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
-        yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row)
+        yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row, appended_ms)
 
 
 def _by_generation(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:

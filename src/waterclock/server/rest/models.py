@@ -208,6 +208,8 @@ class MessageResponse(ResponseModel, omit_defaults=True):
     headers: dict[str, str] = {}
     headers_base64: dict[str, str] = {}
     due_ms: int | UnsetType = UNSET
+    appended_ms: int | UnsetType = UNSET
+    """When it was stored; one for later, when it became due and was delivered."""
 
 
 def one_of(**given: object) -> str | None:

@@ -195,16 +195,17 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
 
 def _pieces(batch: ReplayBatch) -> "list[bytes]":
     pieces = []
-    for bounds, rows in in_slices(batch.messages):
+    for bounds, rows, times in in_slices(batch.messages):
         offsets = [o for i in range(0, len(bounds), 2) for o in range(bounds[i], bounds[i + 1])]
         lines = [
             ReplayedResponse(
                 partition=batch.partition,
                 offset=offset,
+                appended_ms=appended_ms,
                 **render_fields(id_, key, value, dict(headers or ()), due_ms),
             )
-            for offset, (id_, key, value, headers, due_ms) in zip(
-                offsets, fields_of(rows), strict=True
+            for offset, appended_ms, (id_, key, value, headers, due_ms) in zip(
+                offsets, times, fields_of(rows), strict=True
             )
         ]
         pieces.append(msgspec.json.Encoder().encode_lines(lines))

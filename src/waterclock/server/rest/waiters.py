@@ -143,6 +143,7 @@ def _render(message: DeliveredMessage) -> DeliveredMessageResponse:
         offset=lease.offset,
         attempt=lease.attempt,
         deadline_ms=message.deadline_ms,
+        appended_ms=message.appended_ms,
         **render_fields(message_id, key, value, dict(headers or ()), due_ms),
     )
 

@@ -87,7 +87,8 @@ class ListingReader(DataSourceReader):
 
 def _column(field: pa.Field, cells: list[Any]) -> pa.Array:
     if field.type == TIMESTAMP:
-        return pa.array([ms * US_PER_MS for ms in cells], pa.int64()).view(TIMESTAMP)
+        times = [None if ms is None else ms * US_PER_MS for ms in cells]
+        return pa.array(times, pa.int64()).view(TIMESTAMP)
     return pa.array(cells, field.type)
 
 
@@ -122,6 +123,7 @@ def scheduled_pages(
                 "partition": listed.partition,
                 "offset": listed.offset,
                 "due_time": listed.message.due_ms,
+                "append_time": listed.appended_ms or None,
                 **_message(listed.message),
             }
             for listed in answer.scheduled
