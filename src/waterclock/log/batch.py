@@ -17,6 +17,7 @@ the message's custom metadata, where nobody would look who reads the specificati
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import sub
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ from waterclock.model.message import Message
 from waterclock.model.sections import Compression
 
 _ID, _KEY, _VALUE, _HEADERS, _DUE = range(5)
-_TWO_OFFSETS = struct.Struct("<ii")
+_FEW_ROWS = 16
+_FEW_OFFSETS = [struct.Struct(f"<{rows + 1}i") for rows in range(_FEW_ROWS + 1)]
 _BYTE_COLUMNS = 5
 """Id, key, value, and the names and values of headers."""
 
@@ -254,9 +256,10 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:
 
 def _extremes(column: pa.Array) -> tuple[int, int]:
     """Return the least and greatest length in a binary column."""
-    if len(column) == 1:  # NumPy's fixed costs would be most of the work
-        start, end = _TWO_OFFSETS.unpack_from(column.buffers()[1], column.offset * 4)
-        return end - start, end - start
+    if len(column) <= _FEW_ROWS:  # NumPy's fixed costs would be most of the work
+        ends = _FEW_OFFSETS[len(column)].unpack_from(column.buffers()[1], column.offset * 4)
+        few = list(map(sub, ends[1:], ends))
+        return min(few), max(few)
     lengths = _lengths(column)
     return int(lengths.min()), int(lengths.max())
 
