@@ -12,7 +12,7 @@ from waterclock.cluster.forwarded import (
     method_of,
 )
 from waterclock.cluster.peer_link.channels import Channel
-from waterclock.model.errors import NotLeader, Unavailable
+from waterclock.model.errors import NotLeader, Unavailable, Unreachable
 from waterclock.node.streams.host import Ownership
 from waterclock.server.cluster.calls.forwarded_request import request_of, rights_of
 from waterclock.server.cluster.reply import Reply
@@ -197,6 +197,8 @@ class ForwardedCall(Pending):
         elif self.is_over:
             return
         elif self.is_harmless:
+            if self.stream and isinstance(error, Unreachable):
+                self._forwarder.broken_polls += 1
             self._body = self._head = None
             self._forwarder.ask_again(self)
         else:

@@ -76,6 +76,9 @@ class Forwarder:
         self.forwarded = 0
         """Requests, each time they were asked of another node."""
         self.retried = 0
+        self.broken_polls = 0
+        """Polls of streams that were asked again since their link broke: the owner may have
+        answered, and a message was on that link."""
 
     def __repr__(self) -> str:
         return f"<Forwarder {len(self._calls)} waiting>"

@@ -90,6 +90,8 @@ class HotStreams:
         """Messages that came here from other partitions, because polls waited."""
         self.lost = 0
         """Messages for which there was no room when they came."""
+        self.broken_pulls = 0
+        """Fetches whose link broke: the other node may have sent messages, which are lost."""
 
     def __repr__(self) -> str:
         return f"<HotStreams {self.core!r}>"
@@ -193,7 +195,12 @@ class HotStreams:
         elif isinstance(effect, exchange.Pull):
             source = effect.source
             asked = Asked(PULL, stream, effect.messages)
-            self._ask(source, encode_asked(asked), lambda body: self._pulled(stream, source, body))
+            self._ask(
+                source,
+                encode_asked(asked),
+                lambda body: self._pulled(stream, source, body),
+                self._pull_broke,
+            )
         elif isinstance(effect, exchange.Has):
             if (watch := self._watches.pop(stream, None)) is not None:
                 watch.answer(encode_number(effect.messages))
@@ -221,9 +228,15 @@ class HotStreams:
         for each in waiting:
             each.refuse()
 
-    def _ask(self, node: str, body: bytes, heard: Callable[[bytes | None], None]) -> None:
+    def _ask(
+        self,
+        node: str,
+        body: bytes,
+        heard: Callable[[bytes | None], None],
+        broke: Callable[[], None] | None = None,
+    ) -> None:
         """Ask a node; `heard` takes what it answers later, or None if it does not."""
-        asking = Asking(heard)
+        asking = Asking(heard, broke)
         try:
             asking.channel = self._asks.ask(node, PARTITION, body, asking)
         except Unreachable:
@@ -238,6 +251,10 @@ class HotStreams:
     def _has(self, stream: str, node: str, body: bytes | None) -> None:
         messages = 0 if body is None else decode_number(body)
         self._perform(self.core.has(stream, node, messages))
+
+    def _pull_broke(self) -> None:
+        self.broken_pulls += 1
+        _log.warning("partition_pull_broke: messages that were on their way here are lost")
 
     def _pulled(self, stream: str, source: str, body: bytes | None) -> None:
         if body is None:

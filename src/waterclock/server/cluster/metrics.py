@@ -86,6 +86,11 @@ def _forward_families(forwarder: "Forwarder") -> Iterator[Family]:
         "Times a request was to be asked again: its owner had changed, or was away.",
         forwarder.retried,
     )
+    yield one_counter(
+        "forward_broken_polls",
+        "Polls of streams asked again since their link broke: a message that was on it is lost.",
+        forwarder.broken_polls,
+    )
     yield one_gauge("forwards_waiting", "Requests that other nodes are answering.", len(forwarder))
     states = forwarder.breakers()
     yield gauge(
@@ -147,6 +152,11 @@ def _hot_stream_families(hot: "HotStreams") -> Iterator[Family]:
     )
     yield one_counter(
         "hot_stream_pulled_messages", "Messages fetched from another node's part.", hot.pulled
+    )
+    yield one_counter(
+        "hot_stream_broken_pulls",
+        "Fetches from another node's part whose link broke: messages that were on it are lost.",
+        hot.broken_pulls,
     )
     yield one_counter(
         "hot_stream_lost_messages", "Fetched messages for which there was no room.", hot.lost

@@ -5,17 +5,22 @@ from typing import Final
 
 from waterclock.cluster.hot_streams.frames import DONE, NOT_PART, BadPartition
 from waterclock.cluster.peer_link.channels import Channel
+from waterclock.model.errors import Unreachable
 
 ANSWER_BYTES_MAX: Final = 64 << 20
 
 
 class Asking:
-    """Who asks: `heard` takes the whole answer once, or None if there is none."""
+    """Who asks: `heard` takes the whole answer once, or None if there is none; `broke` is called
+    before that if the link broke, and an answer may have been on it."""
 
-    __slots__ = ("_body", "_heard", "channel")
+    __slots__ = ("_body", "_broke", "_heard", "channel")
 
-    def __init__(self, heard: Callable[[bytes | None], None]) -> None:
+    def __init__(
+        self, heard: Callable[[bytes | None], None], broke: Callable[[], None] | None = None
+    ) -> None:
         self._heard = heard
+        self._broke = broke
         self._body: bytearray | None = None
         self.channel: Channel | None = None
 
@@ -43,6 +48,8 @@ class Asking:
 
     def failed(self, error: Exception) -> None:
         """No answer comes."""
+        if self._broke is not None and isinstance(error, Unreachable):
+            self._broke()
         self._hear(None)
 
     def drained(self) -> None:
