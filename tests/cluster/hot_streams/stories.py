@@ -4,9 +4,11 @@ python -m tests.cluster.hot_streams.stories --seed 1 --count 200
 """
 
 import argparse
+import os
 from typing import NamedTuple
 
 from tests.cluster.hot_streams.simulated import CONFIG, Violation, World
+from tests.cluster.simulation.side_by_side import cpu_s, side_by_side
 
 PLANTS = {
     "pulled messages stay": 1,
@@ -145,20 +147,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--plants", action="store_true", help="plant bugs: each must be found")
     asked = parser.parse_args()
     if asked.plants:
         for plant in PLANTS:
             print(f"{plant}: {find(plant)}")
         return
+    print(
+        "A story is a stream of three to five nodes that grows, meets faults under load, shrinks;"
+    )
+    print("one of a steady rate, and one whose polls are at one node", flush=True)
     sent = most = 0
-    for seed in range(asked.seed, asked.seed + asked.count):
-        try:
-            outcome = tell_all(seed)
-        except Violation as violation:
-            raise SystemExit(f"seed {seed}: {violation}") from None
+    for outcome in side_by_side(told, range(asked.seed, asked.seed + asked.count), asked.processes):
+        if isinstance(outcome, str):
+            raise SystemExit(outcome)
         sent, most = sent + outcome.sent, max(most, outcome.most)
-    print(f"{asked.count} stories of hot streams, {sent} messages, up to {most} partitions: fine")
+    text = f"{asked.count} stories of hot streams, {cpu_s():.0f} s of CPU, {sent} messages"
+    print(f"{text}, up to {most} partitions: fine")
+
+
+def told(seed: int) -> Outcome | str:
+    """Tell the stories of a seed, for another process; a text says what is wrong."""
+    try:
+        return tell_all(seed)
+    except Violation as violation:
+        return f"seed {seed}: {violation}"
 
 
 if __name__ == "__main__":

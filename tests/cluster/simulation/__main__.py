@@ -6,15 +6,17 @@ tells one of them again, with all that was done in it.
 """
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.display import print_table, progress
 from tests.cluster.simulation.plants import PLANTS, first_found
-from tests.cluster.simulation.scenarios import SCENARIOS, played
-from tests.cluster.simulation.trial import Trial
-from tests.kit.verdict import Findings
+from tests.cluster.simulation.scenarios import SCENARIOS
+from tests.cluster.simulation.side_by_side import cpu_s, side_by_side
+from tests.cluster.simulation.trials import Played, play_one
 
 FAILED_MAX = 5
 """Trials whose findings are told in full."""
@@ -29,6 +31,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario", choices=list(SCENARIOS), action="append", help="not all of them"
     )
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--story", action="store_true", help="tell what was done")
     parser.add_argument("--plants", action="store_true", help="plant bugs: each must be found")
     parser.add_argument("--plant", choices=list(PLANTS), action="append", help="not all of them")
@@ -40,39 +43,45 @@ def main() -> None:
 def play(said: argparse.Namespace) -> bool:
     """Play trials and print what came of them; return whether nothing was found."""
     scenarios = said.scenario or list(SCENARIOS)
-    print(f"the first seed of each scenario is {said.seed}", flush=True)
+    print(
+        "A trial is a cluster of a hundred nodes, or of three to nine that have streams, and ends"
+    )
+    print(f"when all nodes agree; the first seed of each scenario is {said.seed}", flush=True)
     begun = time.monotonic()
-    rows: list[Sequence[str]] = []
-    failed: list[tuple[str, Trial]] = []
-    simulated_ms = 0
-    with progress("cluster-sim", steps=said.seeds * len(scenarios)) as show:
-        for name in scenarios:
-            trials = []
-            for seed in range(said.seed, said.seed + said.seeds):
-                show(f"{name}, seed {seed}, {len(failed)} failed")
-                trials.append(played(name, seed, said.nodes))
-                simulated_ms += trials[-1].network.now_ms
-                if trials[-1].findings:
-                    failed.append((name, trials[-1]))
-                if said.story:
-                    print(*trials[-1].story, sep="\n")
-            rows += rows_of(name, trials)
+    seeds = range(said.seed, said.seed + said.seeds)
+    tasks = [(name, seed, said.nodes) for name in scenarios for seed in seeds]
+    trials: list[Played] = []
+    with progress("cluster-sim", steps=len(tasks)) as show:
+        for each in side_by_side(play_one, tasks, said.processes):
+            failed = sum(bool(one.kinds) for one in trials)
+            show(f"{each.scenario}, seed {each.seed}, {failed} failed")
+            trials.append(each)
+            if said.story:
+                print(*each.story, sep="\n")
+    trials.sort(key=lambda each: (scenarios.index(each.scenario), each.seed))
+    failed_trials = [each for each in trials if each.kinds]
+    simulated_ms = sum(each.simulated_ms for each in trials)
     footers = [
-        f"{len(scenarios) * said.seeds} trials, {simulated_ms / 3_600_000:.1f} simulated hours "
-        f"in {time.monotonic() - begun:.0f} s, {len(failed)} failed",
-        *described(failed),
+        f"{len(tasks)} trials, {simulated_ms / 3_600_000:.1f} simulated hours "
+        f"in {time.monotonic() - begun:.0f} s, {cpu_s():.0f} s of CPU, {len(failed_trials)} failed",
+        *described(failed_trials),
+    ]
+    rows = [
+        row
+        for name in scenarios
+        for row in rows_of(name, [each for each in trials if each.scenario == name])
     ]
     headings = ["scenario", "trials", "measured", "median", "value", "bar", "found"]
     print_table("Simulated clusters", headings, rows, footers)
-    return not failed
+    return not failed_trials
 
 
-def rows_of(name: str, trials: list[Trial]) -> list[Sequence[str]]:
+def rows_of(name: str, trials: list[Played]) -> list[Sequence[str]]:
     """Return the rows of a scenario: one for each thing it measures, one at least."""
-    findings = Findings()
+    kinds: Counter[str] = Counter()
     for trial in trials:
-        findings.update(trial.findings)
-    summary = findings.summary or "nothing"
+        kinds += trial.kinds
+    summary = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())) or "nothing"
     rows: list[Sequence[str]] = []
     for what in trials[0].measures or {"": (0.0, 0.0)}:
         values = sorted(trial.measures[what][0] for trial in trials if what in trial.measures)
@@ -86,12 +95,12 @@ def rows_of(name: str, trials: list[Trial]) -> list[Sequence[str]]:
     return rows
 
 
-def described(failed: list[tuple[str, Trial]]) -> list[str]:
+def described(failed: list[Played]) -> list[str]:
     """Return what was found in the first trials that failed, and how to play them again."""
     lines = []
-    for name, trial in failed[:FAILED_MAX]:
-        lines += [f"\n{name}, seed {trial.seed}:", str(trial.findings)]
-        lines += [f"again with: make cluster-sim SCENARIO={name} N=1 SEED={trial.seed}"]
+    for trial in failed[:FAILED_MAX]:
+        lines += [f"\n{trial.scenario}, seed {trial.seed}:", trial.findings]
+        lines += [f"again with: make cluster-sim SCENARIO={trial.scenario} N=1 SEED={trial.seed}"]
     return lines
 
 

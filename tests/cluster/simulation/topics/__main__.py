@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.display import print_table, progress
+from tests.cluster.simulation.side_by_side import cpu_s, side_by_side
+from tests.cluster.simulation.topics import world
 from tests.cluster.simulation.topics.plants import PLANTS
-from tests.cluster.simulation.topics.trials import Heard, found, play_all, pool_of
+from tests.cluster.simulation.topics.trials import Heard, found, play_all
 from tests.cluster.simulation.topics.world import played
 
 FAILED_MAX = 5
@@ -40,16 +42,17 @@ def main() -> None:
 
 def tell(seed: int) -> bool:
     """Tell one seed, with all that was done in it."""
-    world = played(seed)
-    print(*world.story, sep="\n")
-    print(world.findings)
-    if world.error is not None:
-        raise world.error
-    return not world.findings
+    one = played(seed)
+    print(*one.story, sep="\n")
+    print(one.findings)
+    if one.error is not None:
+        raise one.error
+    return not one.findings
 
 
 def run(said: argparse.Namespace) -> bool:
     """Play seeds and print what came of them; return whether nothing was found."""
+    print(" ".join((world.__doc__ or "").split("\n\n", 1)[1].split()))
     print(
         f"replay with: make cluster-sim SCENARIO=topics N={said.seeds} SEED={said.seed}", flush=True
     )
@@ -72,6 +75,7 @@ def run(said: argparse.Namespace) -> bool:
     rows = [(name, f"{count:,}") for name, count in sorted((counts + faults).items())]
     footers = [
         f"{said.seeds} seeds, {simulated_ms / 3_600_000:.1f} simulated hours in {seconds:.0f} s, "
+        f"{cpu_s():.0f} s of CPU, "
         f"{sum(faults.values()) / said.seeds:.1f} faults a seed, {len(failed)} failed",
         *(f"{kind}: {count}" for kind, count in sorted(kinds.items())),
     ]
@@ -87,11 +91,8 @@ def run(said: argparse.Namespace) -> bool:
 def look_for(names: Sequence[str], processes: int) -> bool:
     """Plant one bug after the other and print which was found; return whether all were."""
     rows: list[Sequence[str]] = []
-    with (
-        progress("cluster-plants", steps=len(names)) as show,
-        pool_of(min(processes, len(names))) as pool,
-    ):
-        for name, seed, summary, seconds in pool.imap_unordered(found, names):
+    with progress("cluster-plants", steps=len(names)) as show:
+        for name, seed, summary, seconds in side_by_side(found, names, processes):
             show(name)
             text = f"seed {seed}" if seed is not None else "NOT FOUND"
             wanted = ", ".join(sorted(PLANTS[name].gives_away))

@@ -3,10 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from multiprocessing import get_context
-from multiprocessing.pool import Pool
 from typing import NamedTuple
 
+from tests.cluster.simulation.side_by_side import side_by_side
 from tests.cluster.simulation.topics.plants import first_found
 from tests.cluster.simulation.topics.world import World, played
 
@@ -41,16 +40,7 @@ def play(seed: int) -> Heard:
 
 def play_all(seeds: Sequence[int], processes: int) -> Iterator[Heard]:
     """Play many seeds side by side; they come as they end."""
-    if processes == 1 or len(seeds) < 4:
-        yield from map(play, seeds)
-        return
-    with pool_of(processes) as pool:
-        yield from pool.imap_unordered(play, seeds, chunksize=4)
-
-
-def pool_of(processes: int) -> Pool:
-    """Return processes that share nothing with this one."""
-    return get_context("spawn").Pool(processes)
+    yield from side_by_side(play, seeds, processes, chunk=4)
 
 
 def found(name: str) -> tuple[str, int | None, str, float]:
