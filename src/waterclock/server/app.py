@@ -247,6 +247,7 @@ async def _http(
         yield starting.server
     finally:
         starting.server.close()
+        await starting.server.drain(END_S)  # nothing is asked of a node that is closed
 
 
 async def _end(
