@@ -97,8 +97,8 @@ async def run_node(
                 return
             node, clustered = started
             cluster = None if clustered is None else clustered.cluster
-            serving = serve(node, config, reloader, cluster, http)
-            server = await stack.enter_async_context(serving)
+            answering = serve(node, config, reloader, cluster, http)
+            server = await stack.enter_async_context(answering)
             reloader.on_reloaded += [node.configure, server.configure]
             if clustered is not None:
                 joined = clustered.joined(server.addresses, server.access)

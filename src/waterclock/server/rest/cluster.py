@@ -219,7 +219,7 @@ class ClusterApi:
 
     def _changes(self) -> list[Operation]:
         common: dict[str, Any] = {
-            "tag": "cluster", "needs": Needs("admin"), "problems": (404, 409, 501),
+            "tag": "cluster", "problems": (404, 409, 501),
             "responses": {200: ResponseSpec("What is not done, this included.", PlacementView)},
         }  # fmt: skip
         return [
@@ -227,17 +227,20 @@ class ClusterApi:
                 "POST", "/cluster/drain", self.drain, "drainNode",
                 "Have a node lead and keep nothing, so that it can be taken away.",
                 body=DrainRequest, body_example={"node": "n3"}, **common,
+                needs=Needs("admin"),
             ),
             Operation(
                 "POST", "/cluster/replace", self.replace, "replaceNode",
                 "Have the replicas of a node that will not come back made anew on another.",
                 body=ReplaceRequest, body_example={"node": "n3", "target": "n4"}, **common,
+                needs=Needs("admin"),
             ),
             Operation(
                 "POST", "/cluster/move", self.move, "movePartition",
                 "Have a node get a replica of a partition, in the place of another, or lead it.",
                 body=MoveRequest, **common,
                 body_example={"topic": "orders", "partition": 0, "target": "n4"},
+                needs=Needs("admin"),
             ),
         ]  # fmt: skip
 

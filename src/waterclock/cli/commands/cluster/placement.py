@@ -131,12 +131,12 @@ async def _until_empty(client: "Client", node: str) -> "PlacementView":
         looks = looks + 1 if is_stuck else 0
         return left is None or left.is_done or looks >= STUCK_LOOKS
 
-    def told(found: "PlacementView") -> str:
+    def describe(found: "PlacementView") -> str:
         left = _drain_of(found, node)
         assert left is not None
         return f"{node}: {_left(left)} left"
 
-    return await _until(client.cluster.placement, is_over, told)
+    return await _until(client.cluster.placement, is_over, describe)
 
 
 async def _until_moved(client: "Client", topic: str, partition: int) -> "PlacementView":
@@ -151,11 +151,11 @@ async def _until_moved(client: "Client", topic: str, partition: int) -> "Placeme
 async def _until(
     look: "Callable[[], Awaitable[PlacementView]]",
     is_over: "Callable[[PlacementView], bool]",
-    told: "Callable[[PlacementView], str]",
+    describe: "Callable[[PlacementView], str]",
 ) -> "PlacementView":
     with busy("asking") as say:
         while not is_over(found := await look()):
-            say(told(found))
+            say(describe(found))
             await asyncio.sleep(LOOK_S)
     return found
 
