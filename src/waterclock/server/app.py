@@ -60,7 +60,7 @@ from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.rest.reload import reload_operations
-from waterclock.server.starting import StartingHttp
+from waterclock.server.rest.starting import StartingHttp
 from waterclock.server.streams.api import StreamsApi
 from waterclock.server.streams.operations import stream_operations
 from waterclock.server.tracing import call_spans

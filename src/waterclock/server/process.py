@@ -40,7 +40,7 @@ from waterclock.server.cluster.replication.start_watch import awaited
 from waterclock.server.cluster.starting import ClusteredNode
 from waterclock.server.exposure import check_exposure
 from waterclock.server.reload import Reloader, Reread
-from waterclock.server.starting import StartingHttp, answering_while_starting
+from waterclock.server.rest.starting import StartingHttp, answering_while_starting
 
 log = logging.getLogger(__name__)
 
