@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from waterclock.model.clock import PULSE_MS, Clock, RunningClock
+from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
 from waterclock.model.units import MIB
 from waterclock.node.node import Node, node_name, running_node
@@ -87,9 +87,8 @@ async def run_node(
         calling_on_hangup(_when_hung_up(reloader, lambda: is_serving)),
     ):
         async with AsyncExitStack() as stack:
-            clock = SystemClock()
-            http = await stack.enter_async_context(answering_while_starting(config, clock))
-            started = await _started_unless(starting, config, stack, clock, http)
+            http = await stack.enter_async_context(answering_while_starting(config, SystemClock()))
+            started = await _started_unless(starting, config, stack, http)
             is_starting = False
             if started is None:
                 tell_stopping()
@@ -97,8 +96,7 @@ async def run_node(
                 return
             node, clustered = started
             cluster = None if clustered is None else clustered.cluster
-            answering = serve(node, config, reloader, cluster, http)
-            server = await stack.enter_async_context(answering)
+            server = await stack.enter_async_context(serve(node, config, reloader, cluster, http))
             reloader.on_reloaded += [node.configure, server.configure]
             if clustered is not None:
                 joined = clustered.joined(server.addresses, server.access)
@@ -138,16 +136,12 @@ def _when_hung_up(reloader: Reloader, is_serving: Callable[[], bool]) -> Callabl
 
 
 async def _started_unless(
-    interrupted: asyncio.Timeout,
-    config: Config,
-    stack: AsyncExitStack,
-    clock: Clock,
-    http: StartingHttp,
+    interrupted: asyncio.Timeout, config: Config, stack: AsyncExitStack, http: StartingHttp
 ) -> tuple[Node, ClusteredNode | None] | None:
     """Start a node; None: it was interrupted."""
     try:
         async with interrupted:
-            return await _started(config, stack, clock, http)
+            return await _started(config, stack, http)
     except TimeoutError:
         if not interrupted.expired():
             raise
@@ -156,10 +150,10 @@ async def _started_unless(
 
 
 async def _started(
-    config: Config, stack: AsyncExitStack, clock: Clock, http: StartingHttp
+    config: Config, stack: AsyncExitStack, http: StartingHttp
 ) -> tuple[Node, ClusteredNode | None]:
     """Start a node, and whatever it has others by."""
-    replication = None
+    clock, replication = SystemClock(), None
     clustered = ClusteredNode(config, node_name(config)) if config.cluster.is_clustered else None
     if clustered is not None and config.cluster.is_replicated:
         replication = await stack.enter_async_context(clustered.replicating(clock))

@@ -328,30 +328,6 @@ def test_a_leader_that_removes_itself_hands_over_and_is_removed_by_the_next():
     assert world.nodes["a"].replica.role == "idle"
 
 
-def test_a_voter_that_is_demoted_copies_on_and_a_leader_that_is_hands_over():
-    world = started("abc")
-    world.tell("a", "demote", lambda it: it.demote(C, world.now_ms))
-    world.run()
-    world.publish("x")
-    world.run()
-
-    assert world.record is not None
-    assert (world.record.replicas, world.record.learners) == (("a", "b"), ("c",))
-    assert world.logs()["c"] == "1* 1x"
-    world.tell("a", "demote", lambda it: it.demote(A, world.now_ms))
-    world.run()
-    assert world.leaders == {1: "a", 2: "b"}
-
-
-def test_another_is_preferred_to_lead_and_the_set_stays_what_it_is():
-    world = started("abc")
-    world.tell("a", "prefer", lambda it: it.prefer(C, world.now_ms))
-    world.run()
-
-    assert world.record is not None
-    assert (world.record.replicas, world.record.leader) == (("c", "a", "b"), "a")
-
-
 def test_a_set_changes_through_a_change_of_leader():
     world = started("abc", others="x")
     world.tell("a", "learn", lambda it: it.add_learner(X, world.now_ms))
