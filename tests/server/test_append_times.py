@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("format_", [pb.FORMAT_ARROW, pb.FORMAT_MESSAGES])
 
 
 @asynccontextmanager
-async def serving(folder, clock):
+async def asked(folder, clock):
     async with running_server(folder, clock=clock) as it, raw_client(it.server.http_port) as client:
         yield it, client
 
@@ -92,7 +92,7 @@ async def test_the_client_reads_them_from_nodes_of_both_kinds(tmp_path):
 
 async def test_replays_reads_polls_and_events_over_http_say_when(tmp_path):
     clock = ManualClock()
-    async with serving(tmp_path, clock) as (it, client):
+    async with asked(tmp_path, clock) as (it, client):
         times = await published(it, clock)
         for path in ("replay", "partitions/0/messages"):
             *lines, last = (await client.get(f"/topics/orders/{path}")).body.splitlines()
@@ -113,7 +113,7 @@ async def test_replays_reads_polls_and_events_over_http_say_when(tmp_path):
 
 async def test_a_message_for_later_says_when_it_was_stored_and_then_when_it_fired(tmp_path):
     clock = ManualClock()
-    async with serving(tmp_path, clock) as (it, client):
+    async with asked(tmp_path, clock) as (it, client):
         stored_ms = clock.now_ms()
         for number in range(2):
             body = {"value": f"{number}", "delay": "1h"}
