@@ -56,6 +56,16 @@ def keeps_stale_state() -> AbstractContextManager[Any]:
     return planted()
 
 
+def waits_for_less_than_nothing() -> AbstractContextManager[Any]:
+    """A partition whose share is smaller than a message waits until it holds less than nothing."""
+
+    def is_heavy(self: Backpressure, state: PartitionState, part: int) -> bool:
+        is_much = self._held.total >= self._bytes_max // part
+        return is_much and state.work.held_bytes >= self._share_bytes // part
+
+    return patch.object(Backpressure, "_is_heavy", is_heavy)
+
+
 def takes_stale_records() -> AbstractContextManager[Any]:
     """Records that were read for an earlier assignment are taken for the present one's."""
     admit = PartitionState.admit
@@ -177,6 +187,7 @@ PLANTS: Mapping[str, Plant] = {
         takes_stale_records,
         forgets_to_wake,
         stays_paused,
+        waits_for_less_than_nothing,
         retry_frees_its_key,
         forgets_running_keys,
         map_of_another_base,

@@ -27,6 +27,7 @@ from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 
 PROGRESS_MS = 10_000
 POLL_MAX = 20
+VALUE_BYTES = 50
 
 
 class Member:
@@ -155,7 +156,10 @@ class Member:
         if offsets:
             self.positions[partition] = offsets[-1] + 1
             self.inbox.append(
-                [Record("t", partition, o, log[o].key, None, (), 0, epoch) for o in offsets]
+                [
+                    Record("t", partition, o, log[o].key, bytes(o * 7 % VALUE_BYTES), (), 0, epoch)
+                    for o in offsets
+                ]
             )
         return len(offsets)
 

@@ -28,6 +28,7 @@ class Story:
         config = EngineConfig(
             order=rng.choice(["none", "key", "key", "partition"]),
             queue_max=rng.choice([3, 10, 50]),
+            queue_bytes_max=(1, 300, 1 << 20)[seed % 3],
             prefetch_max=rng.choice([4, 20, 100]),
             full_ms_max=rng.choice([20, 100]),
             retry_delay_ms=10,

@@ -15,6 +15,7 @@ from waterclock.model.errors import BadConfig
         ("queue_max", 0),
         ("queue_max", 1.5),
         ("queue_max", True),
+        ("queue_bytes_max", 0),
         ("commit_ms", -1),
         ("retry_jitter_percent", -1),
         ("max_retries", -1),

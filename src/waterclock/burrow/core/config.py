@@ -20,6 +20,10 @@ class EngineConfig:
     queue_max: int = 1_000
     """Records of a partition held in memory, waiting, in flight or to be retried. At this number
     the partition is paused, at half of it resumed; one poll may go beyond it."""
+    queue_bytes_max: int = 128 << 20
+    """Bytes of keys, values and headers held for all partitions together. From half of it on those
+    are paused that have more than half of their share; one poll may go beyond it, and a message
+    that is larger by itself comes alone."""
     prefetch_max: int = 1_000
     """Records of all partitions that stand ready and wait for a worker only. More of them makes
     polling rarer and a stop dearer; `Engine.room` is what is left."""

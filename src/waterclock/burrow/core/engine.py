@@ -25,7 +25,8 @@ Promises, which the simulator in tests/burrow checks:
 - order="key": of one key at most one record is in flight in this process, in offset order; also
   across a rebalance that gives a partition back while an old record of it still runs.
 - Results of records from an earlier assignment change nothing.
-- Memory: `queue_max` and one poll for each partition; runs and not offsets for what is finished.
+- Memory: `queue_max` and one poll for each partition, `queue_bytes_max` and one poll for all; runs
+  and not offsets for what is finished.
 
 Duties of the shell: report every record that was taken as finished or failed, also after `revoked`
 or `lost` (the result is void, but its key is free then); perform actions in their order; partitions
@@ -49,7 +50,7 @@ from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.partition import PartitionState, PartitionView, by_home
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition, by_name
 from waterclock.burrow.core.retries import Retries, retry_delay_ms
-from waterclock.burrow.core.work import Work
+from waterclock.burrow.core.work import HeldBytes, Work
 
 _NO_CODES: Mapping[TopicPartition, int] = {}
 
@@ -62,6 +63,7 @@ class Engine:
         self._rng = rng
         self._maps = OffsetMaps(units_max=config.map_units_max, text=config.map_text)
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._held = HeldBytes()
         self._works: dict[TopicPartition, Work] = {}
         """Also of partitions that went while records of them were in flight."""
         self._line: deque[Work] = deque()
@@ -69,7 +71,7 @@ class Engine:
         self._retries = Retries()
         self.failures = Failures(config)
         self._commits = Commits(config, self._maps)
-        self._backpressure = Backpressure(config)
+        self._backpressure = Backpressure(config, self._held)
         self.is_halted = False
 
     def __repr__(self) -> str:
@@ -92,7 +94,7 @@ class Engine:
             ready += len(work.ready)
             if ready > prefetch_max // 2:
                 return 0
-        return 0 if self.is_halted else prefetch_max - ready
+        return 0 if self.is_halted else self._backpressure.count_for(prefetch_max - ready)
 
     def names(self) -> list[TopicPartition]:
         """Return the partitions that are ours."""
@@ -125,10 +127,11 @@ class Engine:
                 self._close(self._states[name])
             work = self._works.get(name)
             if work is None:
-                work = self._works[name] = Work(self._config.order)
+                work = self._works[name] = Work(self._config.order, self._held)
             self._states[name] = PartitionState(assignment, work, self._maps)
-        # They come unpaused; there may be no room for them.
-        return self._backpressure.settle([self._states[each.name] for each in assignments])
+        self._backpressure.share_among(len(self._states))
+        # They come unpaused; there may be no room for them, and the others' shares are smaller.
+        return self._backpressure.settle(self._states.values())
 
     def revoking(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Hand out nothing more of these partitions; what is in flight may end."""
@@ -160,6 +163,7 @@ class Engine:
         self._drain(state)
         state.close()
         del self._states[state.name]
+        self._backpressure.share_among(len(self._states))
         self._forget_if_idle(state)
 
     def _forget_if_idle(self, state: PartitionState) -> None:
@@ -171,6 +175,7 @@ class Engine:
     def polled(self, records: Sequence[Record], now_ms: int) -> list[Effect]:
         """Take in what was read, in the order of each partition."""
         effects: list[Effect] = []
+        held_bytes = self._held.total
         for name, group in by_name(records):
             state = self._states.get(name)
             if state is None or state.is_draining:
@@ -179,9 +184,9 @@ class Engine:
             self._line_up(state.work)
             if state.is_dirty:
                 self._commits.changed(0, now_ms)
-            if state.work.held >= self._config.queue_max:
+            if self._backpressure.has_reached(state):
                 effects += self._backpressure.settle([state])
-        self._backpressure.polled(now_ms)
+        self._backpressure.polled(len(records), self._held.total - held_bytes, now_ms)
         return effects
 
     def take(self, count: int) -> list[Record]:
@@ -390,5 +395,6 @@ class Engine:
             assert name in self._states or work.in_flight
             assert work.is_lined_up or not work.is_ready, f"nobody would take from {name}"
             assert work.is_lined_up == (work in self._line)
+        assert self._held.total == sum(work.held_bytes for work in self._works.values())
         retrying = sum(work.retrying for work in self._works.values())
         assert len(self._retries) <= retrying, f"{self._retries!r} for {retrying} records"

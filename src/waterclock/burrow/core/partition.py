@@ -123,6 +123,9 @@ class PartitionState:
                 skipped += 1
                 continue
             record.home = self
+            record.size = len(record.value or b"") + len(record.key or b"")
+            if record.headers:
+                record.size += sum([len(name) + len(text or b"") for name, text in record.headers])
             fresh.append(record)
         self.skipped += skipped
         self.repeated += count - len(fresh) - skipped
@@ -246,11 +249,16 @@ class PartitionState:
 def by_home(records: Iterable[Record]) -> Iterable[tuple[PartitionState, list[Record]]]:
     """Group records by the assignment they are held for; those that are not held are left out."""
     groups: dict[PartitionState, list[Record]] = {}
+    last: PartitionState | None = None
+    group: list[Record] = []
     for record in records:
         home = record.home
-        if home is not None:
-            if home in groups:
-                groups[home].append(record)
-            else:
-                groups[home] = [record]
+        if home is not last:
+            if home is None:
+                continue
+            last = home
+            group = groups.setdefault(home, [])
+        elif home is None:
+            continue
+        group.append(record)
     return groups.items()

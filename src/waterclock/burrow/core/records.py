@@ -1,7 +1,7 @@
 """What is worked on: a record, where it comes from, and the place that is committed for it.
 
 A `Record` is the only object made for a message, and the user is handed this very object. It is
-mutable in one thing a user sees, `attempt`; its last two fields belong to the core, which threads
+mutable in one thing a user sees, `attempt`; its last three fields belong to the core, which threads
 its queues through the records themselves and so needs no entry of its own for each.
 """
 
@@ -41,6 +41,7 @@ class Record:
         "next",
         "offset",
         "partition",
+        "size",
         "timestamp_ms",
         "topic",
         "value",
@@ -72,6 +73,9 @@ class Record:
         """The core's own: what it counts for; None while it is not held."""
         self.next: Record | None = None
         """The core's own: the record that waits behind it for the same key."""
+        self.size = 0
+        """The core's own: the bytes it counts for while it is held. Not reckoned again, for the
+        user may have put something else in the place of the value."""
 
     def __repr__(self) -> str:
         again = f", attempt {self.attempt}" if self.attempt > 1 else ""
@@ -81,12 +85,14 @@ class Record:
 def by_name(records: Iterable[Record]) -> Iterable[tuple[TopicPartition, list[Record]]]:
     """Group records by their partition; each group keeps its order."""
     groups: dict[tuple[str, int], list[Record]] = {}
+    topic, partition = "", -1
+    group: list[Record] = []
     for record in records:
-        name = (record.topic, record.partition)
-        if name in groups:
-            groups[name].append(record)
-        else:
-            groups[name] = [record]
+        # Mostly one comes after another of its partition.
+        if record.partition != partition or record.topic is not topic:
+            topic, partition = record.topic, record.partition
+            group = groups.setdefault((topic, partition), [])
+        group.append(record)
     # A plain tuple is made much faster, and it finds the same.
     return [(TopicPartition(*name), group) for name, group in groups.items()]
 

@@ -19,14 +19,28 @@ from waterclock.burrow.core.config import Order
 from waterclock.burrow.core.records import Record
 
 
+class HeldBytes:
+    """How many bytes of messages all the partitions of a pool hold."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def __repr__(self) -> str:
+        return f"<HeldBytes {self.total}>"
+
+
 class Work:
     """The records of one partition that are held: ready, in a lane, in flight or to be retried."""
 
     __slots__ = (
-        "_is_keyed", "_is_serial", "_tails", "held", "in_flight", "is_lined_up", "ready", "retrying"
+        "_all", "_is_keyed", "_is_serial", "_tails", "held", "held_bytes", "in_flight",
+        "is_lined_up", "ready", "retrying",
     )  # fmt: skip
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, held_by_all: HeldBytes | None = None) -> None:
+        self._all = HeldBytes() if held_by_all is None else held_by_all
         self._is_keyed = order == "key"
         self._is_serial = order == "partition"
         self._tails: dict[bytes, Record] = {}
@@ -36,6 +50,8 @@ class Work:
         """How many failed and wait for their time."""
         self.held = 0
         """How many are here in all."""
+        self.held_bytes = 0
+        """How many bytes these have."""
         self.is_lined_up = False
         """The engine's own: whether it stands in line for workers."""
 
@@ -52,6 +68,7 @@ class Work:
     def offer(self, records: Sequence[Record]) -> None:
         """Take in records, in offset order."""
         self.held += len(records)
+        self._weigh(sum([record.size for record in records]))
         if not self._is_keyed:
             self.ready.extend(records)
             return
@@ -83,23 +100,33 @@ class Work:
 
     def release(self, records: Iterable[Record]) -> list[Record]:
         """Let go of records that are in flight, and of their keys; return which of them were."""
-        in_flight, tails, is_keyed = self.in_flight, self._tails, self._is_keyed
-        gone: list[Record] = []
-        for record in records:
-            if record not in in_flight:
-                continue
-            in_flight.remove(record)
-            gone.append(record)
+        in_flight, before = self.in_flight, len(self.in_flight)
+        gone = [record for record in records if record in in_flight]
+        in_flight.difference_update(gone)
+        if len(in_flight) != before - len(gone):  # one was named twice
+            gone = list(dict.fromkeys(gone))
+        for record in gone:
             record.home = None
-            if is_keyed and record.key is not None:
-                behind = record.next
-                if behind is None:
-                    del tails[record.key]
-                else:
-                    record.next = None
-                    self.ready.append(behind)
+        if self._is_keyed:
+            self._go_on_with(gone)
         self.held -= len(gone)
+        self._weigh(-sum([record.size for record in gone]))
         return gone
+
+    def _go_on_with(self, gone: Sequence[Record]) -> None:
+        """Free the keys of records, or make those ready that stand behind them."""
+        tails = self._tails
+        for record in gone:
+            behind = record.next
+            if behind is not None:
+                record.next = None
+                self.ready.append(behind)
+            elif record.key is not None:
+                del tails[record.key]
+
+    def _weigh(self, more_bytes: int) -> None:
+        self.held_bytes += more_bytes
+        self._all.total += more_bytes
 
     def hold(self, records: Sequence[Record]) -> None:
         """Keep records that were in flight, and their keys, until they are tried again."""
@@ -125,6 +152,7 @@ class Work:
         self.ready.clear()
         self.retrying = 0
         self.held = len(self.in_flight)
+        self._weigh(sum([record.size for record in self.in_flight]) - self.held_bytes)
         self._tails.clear()
         for record in self.in_flight:
             record.next = None
@@ -135,17 +163,22 @@ class Work:
         """Fail if a record is lost, counted wrong, or out of its key's order."""
         heads = [*self.ready, *self.in_flight]
         behind = 0
+        seen_bytes = 0
         for record in heads:
+            seen_bytes += record.size
             while record.next is not None:
                 assert self._is_keyed
                 assert record.next.key == record.key
                 assert record.next.offset > record.offset or record.epoch != record.next.epoch
                 record = record.next
                 behind += 1
+                seen_bytes += record.size
         assert len(set(heads)) == len(heads)
         assert self.held >= len(heads) + behind + self.retrying
+        assert self.held_bytes >= seen_bytes
         if not self.retrying:
             assert self.held == len(heads) + behind
+            assert self.held_bytes == seen_bytes
             keys = {record.key for record in heads if record.key is not None}
             assert not self._is_keyed or keys == set(self._tails)
         if self._is_keyed:

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     commit_every_s: float
     commit_every: int
     queue_max: int | None
+    queue_bytes_max: int
     grace_s: float
     scale: tuple[int, int] | None
     handle_signals: bool

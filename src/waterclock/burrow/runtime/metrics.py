@@ -93,13 +93,14 @@ class PoolMetrics(Collector):
     def finished(self, records: Iterable[Record], seconds: Iterable[float]) -> None:
         """Count records that were done, and how long each took. Not after the engine was told: a
         record that is not held does not know any more what it counts for."""
-        groups: dict[PartitionState | None, list[float]] = {}
+        groups: dict[PartitionState | None, list[float]] = {None: []}
+        home: PartitionState | None = None
+        group = groups[None]
         for record, took in zip(records, seconds, strict=True):
-            home = record.home
-            if home in groups:
-                groups[home].append(took)
-            else:
-                groups[home] = [took]
+            if record.home is not home:
+                home = record.home
+                group = groups.setdefault(home, [])
+            group.append(took)
         for home, times in groups.items():
             if home is not None:
                 self.tally(*home.name).add(times)

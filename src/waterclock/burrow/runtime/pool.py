@@ -67,8 +67,9 @@ class Pool:
     fails a call that takes longer; a thread cannot be stopped, so it is for async functions.
     `on_failure` is what becomes of a record after `max_retries`, or an error that is `permanent`:
     "leave", "park" or "dlq", which needs `dead_letters`. `queue_max` bounds the records held for
-    each partition, and is 4,000 or sixteen for each worker unless given. `grace_s` is how long a
-    stop or a rebalance waits for calls that run.
+    each partition, and is 4,000 or sixteen for each worker unless given; `queue_bytes_max` bounds
+    the bytes of keys, values and headers held for all of them. `grace_s` is how long a stop or a
+    rebalance waits for calls that run.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Pool:
         commit_every_s: float = 5.0,
         commit_every: int = 1_000,
         queue_max: int | None = None,
+        queue_bytes_max: int = 128 << 20,
         grace_s: float = 30.0,
         scale: tuple[int, int] | None = None,
         handle_signals: bool = True,
@@ -102,6 +104,7 @@ class Pool:
         self._config = EngineConfig(
             order=order,
             queue_max=max(QUEUE_MIN, QUEUE * prefetch) if queue_max is None else queue_max,
+            queue_bytes_max=queue_bytes_max,
             prefetch_max=max(PREFETCH_MIN, prefetch),
             retry_delay_ms=int(retry_delay_s * 1_000),
             retry_delay_ms_max=int(retry_delay_s_max * 1_000),
