@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.id_index.fingerprint import FINGERPRINT_BITS, fingerprint, fingerprints
+from waterclock.log.id_index.fingerprint import (
+    FINGERPRINT_BITS,
+    fingerprint,
+    fingerprints,
+    fingerprints_by_seed,
+)
 
 SEEDS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -35,6 +40,16 @@ def test_a_slice_of_a_column_has_the_fingerprints_of_its_ids(ids, data):
     sliced = fingerprints(column(ids).slice(start, count), 7)
 
     assert sliced.tolist() == fingerprints(column(ids), 7)[start : start + count].tolist()
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), SEEDS), min_size=1, max_size=20))
+def test_ids_with_a_seed_each_have_the_fingerprints_they_have_under_it(pairs):
+    ids, seeds = [each for each, _ in pairs], [seed for _, seed in pairs]
+    equal = [each[:16].ljust(16) for each in ids]
+
+    for each in (ids, equal):
+        found = fingerprints_by_seed(column([b"first", *each]).slice(1), seeds)
+        assert found.tolist() == [fingerprint(*pair) for pair in zip(each, seeds, strict=True)]
 
 
 def test_an_empty_column_has_no_fingerprints():

@@ -14,6 +14,7 @@ from tests.log.frames import TAG, LogBuilder, sample
 from waterclock.log.frame import (
     BODY_BYTES_MAX,
     CONTROL,
+    FLAG_EXPIRES,
     FLAG_SPARSE,
     FLAG_UNTRACKED,
     HEADER_BYTES,
@@ -25,6 +26,7 @@ from waterclock.log.frame import (
     check_body,
     decode_header,
     encode_header,
+    encode_lone,
     header_of,
     read_frame,
 )
@@ -102,6 +104,16 @@ def test_a_frame_is_header_and_body_as_they_lie_in_the_file():
     assert frame.raw.obj is data
     assert frame.body.obj is data
     assert repr(frame) == f"<Frame DATA [7, 9) {len(SMALL.raw)} B>"
+
+
+@pytest.mark.parametrize("flags", [0, FLAG_UNTRACKED | FLAG_EXPIRES])
+def test_a_frame_of_one_message_is_the_same_by_the_short_way(flags):
+    body = bytes(range(40))
+    place = {"base_offset": 77, "log_tag": 5, "append_ms": 1_000, "epoch": 3, "flushed_end": 70}
+    due = {"min_due_ms": 1_000, "max_due_ms": 1_000}
+    header = header_of(FrameType.DATA, body, span=1, rows=1, flags=flags, **place, **due)
+
+    assert encode_lone(body, flags=flags, **place) == encode_header(header) + body
 
 
 def test_every_flipped_bit_of_a_frame_is_noticed():

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from tests.kit.examples import examples
 from tests.node.gated_publishes import GatedPublishes
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
-from waterclock.log.append import Appended
-from waterclock.log.batch import Batch
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
 from waterclock.model.errors import (
@@ -21,7 +19,7 @@ from waterclock.model.errors import (
     StorageFull,
     Unavailable,
 )
-from waterclock.model.ids import Millis
+from waterclock.model.ids import Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.node.partition.host import PartitionHost
@@ -156,8 +154,9 @@ async def test_an_answer_for_several_partitions_means_that_the_disk_has_every_pa
     assert all(flushed == end > 0 for flushed, end in ends)
 
 
-async def test_a_part_that_is_refused_keeps_no_other_from_being_written(tmp_path):
-    messages = [Message(b"", key=b"%d" % i, message_id=b"%d" % i) for i in range(40)]
+@pytest.mark.parametrize("count", [40, 10])
+async def test_a_part_that_is_refused_keeps_no_other_from_being_written(tmp_path, count):
+    messages = [Message(b"", key=b"%d" % i, message_id=b"%d" % i) for i in range(count)]
     async with opened(tmp_path) as hosts:
         topic = await hosts.topic("t", 4)
         topic.partitions[1].paused = "it is moved"
@@ -192,17 +191,19 @@ async def test_what_is_behind_a_refused_row_of_its_partition_does_not_overtake_i
     tmp_path, monkeypatch
 ):
     messages = [Message(b"%d" % i, key=b"k%d" % (i % 2), message_id=b"%d" % i) for i in range(4)]
-    append = PartitionHost.append
+    append = PartitionHost.append_lone
 
-    def refusing(host: PartitionHost, batch: Batch, **options: bool) -> Appended:
-        if batch.first_id == b"0":
+    def refusing(
+        host: PartitionHost, message_id: bytes, body: bytes, **options: int
+    ) -> tuple[Offset, bool]:
+        if message_id == b"0":
             raise StorageFull("no room for this one")
-        return append(host, batch, **options)
+        return append(host, message_id, body, **options)
 
     async with opened(tmp_path) as hosts:
         topic = await hosts.topic("t", 8)
         with monkeypatch.context() as patch:
-            patch.setattr(PartitionHost, "append", refusing)
+            patch.setattr(PartitionHost, "append_lone", refusing)
             with pytest.raises(StorageFull):
                 await hosts.publisher.publish_batch("t", arrow_of(*messages))
         await hosts.publisher.publish_batch("t", arrow_of(*messages))

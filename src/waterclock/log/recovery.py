@@ -94,6 +94,8 @@ def scan(data: memoryview, position: int, offset: Offset, log_tag: int, visit: V
     found = Scan(position, offset)
     while found.end_position < len(data):
         at = found.end_position
+        if _is_blank(data, at):
+            break
         try:
             frame = _frame_of(data, at, found.end_offset, log_tag)
         except FrameDamaged as error:
@@ -136,12 +138,15 @@ def _check_place(header: FrameHeader, position: int, offset: int, log_tag: int) 
 
 
 def _note_tail(found: Scan, data: memoryview, reason: str, log_tag: int) -> None:
-    """Nothing whole follows. Zeros are preallocated space; anything else was once being written."""
+    """Nothing whole follows, and it is not blank: it was once being written."""
     at = found.end_position
-    tail = np.frombuffer(data[at:], dtype=np.uint8)
-    if tail.any():
-        end = _claimed_end(data, at, found.end_offset, log_tag)
-        found.damage.append(Damage(at, len(data), found.end_offset, end, reason))
+    end = _claimed_end(data, at, found.end_offset, log_tag)
+    found.damage.append(Damage(at, len(data), found.end_offset, end, reason))
+
+
+def _is_blank(data: memoryview, position: int) -> bool:
+    """Tell whether there is nothing but zeros from here on: preallocated space."""
+    return not data[position] and not np.frombuffer(data[position:], dtype=np.uint8).any()
 
 
 def _claimed_end(data: memoryview, position: int, offset: Offset, log_tag: int) -> Offset:

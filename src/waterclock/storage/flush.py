@@ -264,9 +264,9 @@ class FlushQueue:
         self._flush_waiters = Waiters(loop)
         self._listeners: list[Callable[[], None]] = []
         self._announced = int(store.acknowledged_end)
-        self.on_moved: Callable[[], None] = lambda: None
+        self.on_moved: Callable[[], None] | None = None
         """Called when the log has grown, or more of it is durable: a leader tells its followers."""
-        self._moved_to = (int(store.end), int(store.flushed_end))
+        self._end, self._flushed_end = int(store.end), int(store.flushed_end)
         self._is_step_due = False
         self._is_timer_set = False
         self._failure: WaterclockError | None = None
@@ -300,6 +300,10 @@ class FlushQueue:
                 self._loop.call_soon(self._step)
             else:
                 self._wakeups.call_soon(self._loop, self._step)
+
+    def is_flushed(self, end: int) -> bool:
+        """Tell whether `wait_flushed` would return at once, and without an error."""
+        return self._failure is None and self._store.acknowledged_end >= end
 
     async def wait_flushed(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
@@ -339,13 +343,15 @@ class FlushQueue:
             self._fail(failure)
             self._on_failed(failure)
             return
-        moved_to = (int(self._store.end), int(self._store.flushed_end))
-        if moved_to != self._moved_to:
-            self._moved_to = moved_to
-            self._flush_waiters.reached(self._store.flushed_end)
-            self.on_moved()
+        end, flushed_end = self._store.end, self._store.flushed_end
+        if end != self._end or flushed_end != self._flushed_end:
+            self._end, self._flushed_end = end, flushed_end
+            if self._flush_waiters:
+                self._flush_waiters.reached(flushed_end)
+            if self.on_moved is not None:
+                self.on_moved()
         self._announce()
-        if self._store.log.fsync == "interval" and self._store.flushed_end < self._store.end:
+        if flushed_end < end and self._store.log.fsync == "interval":
             self._wake_later()
 
     def _wake_later(self) -> None:
@@ -373,9 +379,11 @@ class FlushQueue:
         if end == self._announced:
             return
         self._announced = end
-        self._waiters.reached(end)
-        for listener in tuple(self._listeners):
-            listener()
+        if self._waiters:
+            self._waiters.reached(end)
+        if self._listeners:
+            for listener in tuple(self._listeners):
+                listener()
 
     def _fail(self, error: WaterclockError) -> None:
         self._failure = error

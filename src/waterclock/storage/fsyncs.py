@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -73,6 +73,11 @@ class Sync:
     def __repr__(self) -> str:
         return f"<Sync of {self.file.name} up to {self.end}>"
 
+    @property
+    def is_well(self) -> bool:
+        """It is over, and nothing went wrong."""
+        return self._is_over and self._error is None
+
     def run(self) -> None:
         """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
         with self._lock:
@@ -98,23 +103,29 @@ class Sync:
     @staticmethod
     def run_together(syncs: Sequence["Sync"], file_system: FileSystem) -> None:
         """Run several at once. Raises what the file system raises; then all are still to be run."""
-        with ExitStack() as held:
+        held: list[Sync] = []
+        try:
             # Whoever runs one of them meanwhile waits here, as for its own fsync.
             for sync in syncs:
-                held.enter_context(sync._lock)
+                sync._lock.acquire()
+                held.append(sync)
             fresh = [sync for sync in syncs if not sync._is_over]
             errors = file_system.sync([sync.file for sync in fresh])
             for sync, error in zip(fresh, errors, strict=True):
                 if not sync._is_over:
                     sync._end_together(error, file_system)
+        finally:
+            for sync in held:
+                sync._lock.release()
 
     def _end_together(self, error: StorageFailed | None, file_system: FileSystem) -> None:
-        self._is_over, self._error = True, error
         if self._folder is not None and error is None and not file_system.covers(self.file):
             try:
                 self._sync_folder()
             except StorageFailed as failure:
-                self._error = failure
+                error = failure
+        self._error = error
+        self._is_over = True  # last: it is asked without the lock
 
 
 class Work(Protocol):
@@ -327,6 +338,8 @@ class _Task(NamedTuple):
 
 def _error_of(sync: Sync) -> Exception | None:
     """Run it, if that has not been done, and return what went wrong."""
+    if sync.is_well:
+        return None
     try:
         sync.run()
     # Any error: an owner would wait for ever for a thread that has died.

@@ -10,14 +10,7 @@ import numpy as np
 
 from waterclock.log.append import Appended, find_repeat
 from waterclock.log.batch import Batch
-from waterclock.log.frame import (
-    FLAG_EXPIRES,
-    FLAG_UNTRACKED,
-    HEADER_BYTES,
-    FrameType,
-    encode_header,
-    header_of,
-)
+from waterclock.log.frame import FLAG_EXPIRES, FLAG_UNTRACKED, HEADER_BYTES, encode_lone
 from waterclock.model.ids import Offset
 
 if TYPE_CHECKING:
@@ -28,36 +21,56 @@ def append_lone(
     store: "PartitionStore", batch: Batch, *, now_ms: int, allow_duplicate: bool
 ) -> Appended:
     """Write a batch of one message, or say where the one is that it repeats."""
-    ids, body = store.ids, batch.body
+    message_id = batch.first_id
+    offset, is_new = write_lone(
+        store,
+        message_id,
+        batch.body,
+        fp=0 if store.ids is None else store.ids.fingerprint(message_id),
+        now_ms=now_ms,
+        flags=FLAG_UNTRACKED * allow_duplicate | FLAG_EXPIRES * batch.may_expire,
+    )
+    durable_at = Offset(offset + 1)
+    if is_new:
+        return Appended(range(offset, durable_at), None, durable_at)
+    return Appended(np.array([offset]), np.array([False]), durable_at)
+
+
+def write_lone(
+    store: "PartitionStore",
+    message_id: bytes,
+    body: bytes | memoryview,
+    *,
+    fp: int,
+    now_ms: int,
+    flags: int = 0,
+) -> tuple[Offset, bool]:
+    """Write one message that is due now; return its offset, or that of the one it repeats.
+
+    `fp` is the fingerprint of its id in this log. You must have asked `check_appendable`.
+    """
+    ids = store.ids
     append_ms = max(now_ms, store.log_time_ms)
-    fp = 0
-    if ids is not None:
-        message_id = batch.first_id
-        fp = ids.fingerprint(message_id)
-        if not allow_duplicate:
-            oldest_ms = append_ms - store.dedup.window_ms
-            repeated = find_repeat(ids, message_id, fp, store.reader.ids, oldest_ms=oldest_ms)
-            if repeated is not None:
-                return Appended(np.array([repeated]), np.array([False]), Offset(repeated + 1))
+    is_tracked = not flags & FLAG_UNTRACKED
+    if ids is not None and is_tracked and ids.might_know(fp):
+        oldest_ms = append_ms - store.dedup.window_ms
+        repeated = find_repeat(ids, message_id, fp, store.reader.ids, oldest_ms=oldest_ms)
+        if repeated is not None:
+            return Offset(repeated), False
     with store.in_step():
         store.make_room(HEADER_BYTES + len(body), 1, now_ms)
         segment = store.segments[-1]
         base = segment.end_offset
-        header = header_of(
-            FrameType.DATA,
+        raw = encode_lone(
             body,
             base_offset=base,
-            span=1,
-            rows=1,
             log_tag=segment.log_tag,
             append_ms=append_ms,
             epoch=store.epoch,
             flushed_end=store.flushed_end,
-            min_due_ms=append_ms,
-            max_due_ms=append_ms,
-            flags=FLAG_UNTRACKED * allow_duplicate | FLAG_EXPIRES * batch.may_expire,
+            flags=flags,
         )
-        store.write_frames([header], [encode_header(header), body])
+        store.write_lone(raw, append_ms)
         if ids is not None:
-            ids.remember_one(fp, base, is_tracked=not allow_duplicate)
-    return Appended(range(base, base + 1), None, header.end_offset)
+            ids.remember_one(fp, base, is_tracked=is_tracked)
+    return base, True

@@ -65,7 +65,7 @@ from waterclock.storage.fsyncs import Sync
 from waterclock.storage.jobs import SaveJob, Snapshot
 from waterclock.storage.lone_append import append_lone
 from waterclock.storage.reader import READ_BYTES_MAX, Reader
-from waterclock.storage.segment_file import SegmentFile, create_segment
+from waterclock.storage.segment_file import Guard, SegmentFile, create_segment
 
 Int64s = npt.NDArray[np.int64]
 _NO_BODY = memoryview(b"")
@@ -109,6 +109,7 @@ class PartitionStore:
         self._plan = FlushPlan(
             log.fsync, interval_ms=log.fsync_interval_ms, end=segments[-1].end_offset
         )
+        self._preallocate_bytes = min(log.preallocate_bytes, log.segment_bytes)
         self._in_flight: Sync | None = None
         self._failure: str | None = None
         self._checkpoint_position = segments[-1].end_position
@@ -207,7 +208,7 @@ class PartitionStore:
             scheduled = self._schedule(parts[-1])
         return appended_of(repeats, written, self.end, scheduled)
 
-    def in_step(self) -> "Guard":
+    def in_step(self) -> Guard:
         """Write and note what was written, both or neither: cut short between, the store stops.
 
         Otherwise the log would hold, and acknowledge, what its own indexes do not know.
@@ -299,6 +300,20 @@ class PartitionStore:
         if not is_young or not segment.has_room(size, span, segment_bytes=self.log.segment_bytes):
             self.roll(now_ms)
 
+    def write_lone(self, raw: bytes, append_ms: int) -> None:
+        """Write a whole frame of one message, of the present epoch, into the active segment."""
+        is_always = self.log.fsync == "always"
+        if is_always:
+            self._take_checkpoint()
+            self._save_checkpoint()
+        segment = self.segments[-1]
+        with self._io:
+            segment.append_lone(raw, append_ms, preallocate_bytes=self._preallocate_bytes)
+        self.log_time_ms = Millis(append_ms)
+        self._plan.appended_end = segment.end_offset
+        if is_always:
+            self._sync()
+
     def write_frames(self, headers: list[FrameHeader], parts: list[Bytes]) -> None:
         """Write frames, header and body in turn, into the active segment with one system call."""
         is_always = self.log.fsync == "always"
@@ -308,9 +323,7 @@ class PartitionStore:
             self._save_checkpoint()
         segment = self.segments[-1]
         with self._io:
-            segment.append(
-                parts, preallocate_bytes=min(self.log.preallocate_bytes, self.log.segment_bytes)
-            )
+            segment.append(parts, preallocate_bytes=self._preallocate_bytes)
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
         self.log_time_ms, self.epoch = headers[-1].append_ms, headers[-1].epoch
@@ -483,18 +496,3 @@ class PartitionStore:
             for segment in self.segments:
                 segment.file.close()
             self.folder.close()
-
-
-class Guard:
-    """A `with` that tells of what is raised in it; made once, as each write goes through two."""
-
-    def __init__(
-        self, tell: Callable[[BaseException], None], *, passing: tuple[type[Exception], ...] = ()
-    ) -> None:
-        self._tell, self._passing = tell, passing
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, self._passing):
-            self._tell(error)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from waterclock.log.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from waterclock.log.frame import (
     SPAN_MAX,
     Frame,
@@ -53,8 +54,10 @@ class SegmentFile:
         self.log_tag = log_tag(header.log_id)
         self.end_position = HEADER_BYTES
         self.end_offset = header.base_offset
-        self.last: FrameHeader | None = None
         self.last_header_crc = 0
+        self._last: FrameHeader | None = None
+        self._last_raw = b""
+        """A last frame whose header nobody has asked for yet."""
         self._faults = faults
 
     def __repr__(self) -> str:
@@ -64,6 +67,17 @@ class SegmentFile:
     @property
     def base_offset(self) -> Offset:
         return self.header.base_offset
+
+    @property
+    def last(self) -> FrameHeader | None:
+        """The header of the last frame; None if there is no frame."""
+        if self._last_raw:
+            self._last, self._last_raw = decode_header(self._last_raw), b""
+        return self._last
+
+    @last.setter
+    def last(self, header: FrameHeader | None) -> None:
+        self._last, self._last_raw = header, b""
 
     @property
     def is_empty(self) -> bool:
@@ -121,6 +135,18 @@ class SegmentFile:
         self.end_offset = header.end_offset
         self.last = header
         self.last_header_crc = crc
+
+    def append_lone(self, raw: bytes, append_ms: int, *, preallocate_bytes: int) -> None:
+        """Write a whole frame of one offset at the end, and count it as part of the segment."""
+        position, offset = self.end_position, self.end_offset
+        self.append([raw], preallocate_bytes=preallocate_bytes)
+        self.index.note(offset, position, append_ms)
+        self.end_position = position + len(raw)
+        self.end_offset = Offset(offset + 1)
+        self._last_raw = raw[:FRAME_HEADER_BYTES]
+        self.last_header_crc = int.from_bytes(
+            raw[FRAME_HEADER_BYTES - 4 : FRAME_HEADER_BYTES], "little"
+        )
 
     def view(self) -> memoryview:
         """Return all of the segment's bytes that count."""
@@ -250,3 +276,18 @@ def create_segment(
         raise
     file.name = name
     return SegmentFile(file, header, index, faults)
+
+
+class Guard:
+    """A `with` that tells of what is raised in it; made once, as each write goes through two."""
+
+    def __init__(
+        self, tell: Callable[[BaseException], None], *, passing: tuple[type[Exception], ...] = ()
+    ) -> None:
+        self._tell, self._passing = tell, passing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, self._passing):
+            self._tell(error)

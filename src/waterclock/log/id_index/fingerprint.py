@@ -35,7 +35,7 @@ successor's memory in random places while it is fresh would be a page fault for 
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -52,6 +52,7 @@ __all__ = [
     "Succession",
     "fingerprint",
     "fingerprints",
+    "fingerprints_by_seed",
 ]
 
 Fingerprints: TypeAlias = npt.NDArray[np.uint64]
@@ -109,6 +110,26 @@ def fingerprints(ids: pa.BinaryArray, seed: int) -> Fingerprints:
     return _finished(_sums_of_equal(lanes, size, seed))
 
 
+def fingerprints_by_seed(ids: pa.BinaryArray, seeds: Sequence[int]) -> Fingerprints:
+    """Give the fingerprint of each id of the column under a seed of its own."""
+    assert len(ids) == len(seeds), "a seed for each id"
+    _, ends_buffer, data = ids.buffers()
+    ends = np.frombuffer(ends_buffer, np.int32, len(ids) + 1, ids.offset * 4)
+    sizes = ends[1:] - ends[:-1]
+    size = int(sizes[0])
+    if np.count_nonzero(sizes != size):
+        pairs = zip(ids.to_pylist(), seeds, strict=True)
+        return np.array([fingerprint(each, seed) for each, seed in pairs], np.uint64)
+    lanes = _lanes_of_equal(data, start=int(ends[0]), count=len(ids), size=size)
+    table = _table_size(size)
+    tables = np.concatenate([_multipliers(seed, table)[1] for seed in seeds]).reshape(-1, table)
+    terms = _mixed(lanes)
+    terms *= tables[:, 1 : lanes.shape[1] + 1]
+    total: npt.NDArray[np.uint64] = terms.sum(axis=1, dtype=np.uint64)
+    total += tables[:, 0] * np.uint64(size)
+    return _finished(total)
+
+
 def _lanes_of_equal(
     data: pa.Buffer | None, *, start: int, count: int, size: int
 ) -> npt.NDArray[np.uint64]:
@@ -124,11 +145,15 @@ def _lanes_of_equal(
 
 def _sums_of_equal(lanes: npt.NDArray[np.uint64], size: int, seed: int) -> npt.NDArray[np.uint64]:
     scalars, multipliers = _multipliers(seed, _table_size(size))
-    mixed = lanes * _SPREAD_U64
-    mixed ^= mixed >> _HALF_U64
-    total: npt.NDArray[np.uint64] = mixed @ multipliers[1 : lanes.shape[1] + 1]
+    total: npt.NDArray[np.uint64] = _mixed(lanes) @ multipliers[1 : lanes.shape[1] + 1]
     total += np.uint64(size * scalars[0] & _MASK64)
     return total
+
+
+def _mixed(lanes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    mixed = lanes * _SPREAD_U64
+    mixed ^= mixed >> _HALF_U64
+    return mixed
 
 
 def _sums_of_ragged(
@@ -238,6 +263,8 @@ class IdFilter:
         self._word_count: Final = max(1, capacity * _BITS_PER_ID // 64)
         self._word_count_u64: Final = np.uint64(self._word_count)
         self._words: Final = np.zeros(self._word_count, np.uint64)
+        self._word_view: Final = self._words.data
+        """The same words: NumPy takes its time to get or set a single one."""
 
     def might_contain(self, fps: Fingerprints) -> npt.NDArray[np.bool_]:
         """Say of each fingerprint whether it may have been added; False is certain."""
@@ -258,11 +285,11 @@ class IdFilter:
         """Say whether the fingerprint may have been added; False is certain."""
         mask = _MASK_LIST[fp & _MASK_INDEX]
         at = (fp >> _LOW_BITS) * self._word_count >> _HIGH_BITS
-        return self._words.item(at) & mask == mask
+        return self._word_view[at] & mask == mask
 
     def add_one(self, fp: int) -> None:
         at = (fp >> _LOW_BITS) * self._word_count >> _HIGH_BITS
-        self._words[at] = self._words.item(at) | _MASK_LIST[fp & _MASK_INDEX]
+        self._word_view[at] |= _MASK_LIST[fp & _MASK_INDEX]
         self.count += 1
 
     def add_sorted(self, fps: Fingerprints) -> None:

@@ -240,10 +240,15 @@ class IdIndex:
             found += [(base, run) for run in segment.runs()]
         return found + self.untracked.pieces()
 
+    def might_know(self, fp: int) -> bool:
+        """Say whether the id may have been inserted; False is certain."""
+        if not self._is_filter_complete:
+            self._complete_filter()
+        return self._filter.might_contain_one(fp)
+
     def lookup_one(self, fp: int) -> list[int]:
         """Find every offset that may hold the id, oldest first. You must compare the stored id."""
-        self._complete_filter()
-        if not self._filter.might_contain_one(fp):
+        if not self.might_know(fp):
             return []
         offsets: list[int] = self.lookup(np.array([fp], np.uint64)).offsets.tolist()
         return offsets

@@ -37,10 +37,14 @@ class SparseIndex:
 
     def add(self, header: FrameHeader, position: int) -> None:
         """Note a frame appended at `position`; frames come in order."""
+        self.note(header.base_offset, position, header.append_ms)
+
+    def note(self, base_offset: int, position: int, append_ms: int) -> None:
+        """Note a frame by what of it is kept here."""
         if not self._positions or position - self._positions[-1] >= self._every_bytes:
-            self._offsets.append(header.base_offset)
+            self._offsets.append(base_offset)
             self._positions.append(position)
-            self._append.append(header.append_ms)
+            self._append.append(append_ms)
 
     def position_of_offset(self, offset: int) -> int | None:
         """Return where to start walking to meet the frame that holds `offset`."""

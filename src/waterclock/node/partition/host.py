@@ -35,13 +35,14 @@ from waterclock.model.errors import (
     StorageError,
     Unavailable,
 )
-from waterclock.model.ids import Epoch
+from waterclock.model.ids import Epoch, Offset
 from waterclock.model.views import PartitionInfo
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.partition.tracing import partition_spans
 from waterclock.node.schedule.cold_segments import LogTimers
 from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.flush import FlushQueue
+from waterclock.storage.lone_append import write_lone
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.replica_log import ReplicaLog
 
@@ -220,6 +221,35 @@ class PartitionHost:
         if self.spans is not None:
             self.spans.appended(batch.rows, took_ms)
 
+    @property
+    def id_seed(self) -> int:
+        """Under which its log has the fingerprints of ids; 0 where there are none."""
+        ids = None if self._opened is None else self._opened[0].ids
+        return 0 if ids is None else ids.seed
+
+    def append_lone(
+        self, message_id: bytes, body: bytes, *, fp: int, now_ms: int, flags: int
+    ) -> tuple[Offset, bool]:
+        """Append one message that is due now, as `write_lone` does; only where nobody else has a
+        copy of the log. You must wait until its offset is flushed before you answer for it."""
+        assert self.role == "alone", self.role
+        store, flush_queue = self._parts()
+        if self.paused:
+            raise self._asked_too_soon()
+        store.check_appendable()
+        try:
+            offset, is_new = write_lone(store, message_id, body, fp=fp, now_ms=now_ms, flags=flags)
+        finally:
+            flush_queue.request_flush()
+        counters = self.counters
+        counters.batches += 1
+        counters.published_bytes += len(body)
+        if is_new:
+            counters.published += 1
+        else:
+            counters.duplicates += 1
+        return offset, is_new
+
     def append(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
         """Append a batch; you must wait until `durable_at` is flushed before you answer for it.
 
@@ -229,7 +259,7 @@ class PartitionHost:
         if not self.is_here:
             raise NotLeader(f"{self.topic}/{self.partition}", leader=self.leader)
         if self.paused:
-            raise Unavailable(f"{self.topic}/{self.partition}: {self.paused}: ask again")
+            raise self._asked_too_soon()
         try:
             appended = store.append(
                 batch, now_ms=self.clock.now_ms(), allow_duplicate=allow_duplicate
@@ -244,6 +274,9 @@ class PartitionHost:
         counters.published_bytes += len(batch.body)
         counters.duplicates += batch.count - new
         return appended
+
+    def _asked_too_soon(self) -> Unavailable:
+        return Unavailable(f"{self.topic}/{self.partition}: {self.paused}: ask again")
 
     def _schedule(self, offsets: Int64s, due_ms: Int64s) -> None:
         if self._scheduler is not None:

@@ -1,11 +1,12 @@
 """Opening partitions: of a node that is alone, all that there is; of one of several, a replica."""
 
 import asyncio
+import gc
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from waterclock.model.clock import Clock
@@ -44,21 +45,53 @@ async def open_all(
     if not openings:
         return []
     loop = asyncio.get_running_loop()
-    at_once = AT_ONCE if are_new or len(openings) <= MANY else 1
-    threads = ThreadPoolExecutor(min(len(openings), at_once), "waterclock-open")
-    work = [loop.run_in_executor(threads, opening) for opening in openings]
+    is_in_turn = len(openings) > MANY and not are_new
+    shares = [openings] if is_in_turn else [[opening] for opening in openings]
+    threads = ThreadPoolExecutor(min(len(shares), AT_ONCE), "waterclock-open")
+    work = [loop.run_in_executor(threads, _open_in_turn, share) for share in shares]
+    with _collecting_later():
+        try:
+            # A thread cannot be cancelled: the caller waits for it, or its host stays open for
+            # ever.
+            await asyncio.shield(asyncio.gather(*work))
+        except BaseException:
+            await asyncio.wait(work)
+            for done in work:
+                if done.exception() is None:
+                    _close_all(done.result())
+            raise
+        finally:
+            threads.shutdown(wait=False)
+    return [host for done in work for host in done.result()]
+
+
+def _open_in_turn(openings: Sequence[Callable[[], PartitionHost]]) -> list[PartitionHost]:
+    """Open all or none; one job for many, as to hand over each would cost as much as to open it."""
+    hosts: list[PartitionHost] = []
     try:
-        # A thread cannot be cancelled: the caller waits for it, or its host stays open for ever.
-        await asyncio.shield(asyncio.gather(*work))
+        hosts.extend(opening() for opening in openings)
     except BaseException:
-        await asyncio.wait(work)
-        for done in work:
-            if done.exception() is None:
-                done.result().close()
+        _close_all(hosts)
         raise
+    return hosts
+
+
+def _close_all(hosts: Iterable[PartitionHost]) -> None:
+    for host in hosts:
+        host.close()
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Have the collector wait: all that is made here stays, and it would look at it again and
+    again, for a seventh of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
-        threads.shutdown(wait=False)
-    return [done.result() for done in work]
+        if was_enabled:
+            gc.enable()
 
 
 async def settle(unsettled: Sequence[Unsettled], threads: BackgroundThreads) -> None:

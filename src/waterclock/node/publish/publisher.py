@@ -10,7 +10,6 @@ are recognised by their ids.
 """
 
 import asyncio
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,19 +19,15 @@ from waterclock.log.append import Appended
 from waterclock.log.batch import Batch, parse_batch
 from waterclock.log.lone_rows import LoneRows
 from waterclock.model.clock import Clock
-from waterclock.model.errors import WaterclockError
 from waterclock.model.limits import Limits
 from waterclock.model.names import check_not_own
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
+from waterclock.node.publish.spread_batch import SpreadBatch
 from waterclock.node.topics import Topic, Topics
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
-
-FEW_ROWS_MAX = 4
-"""So many rows for one partition are appended one by one: to have Arrow make a batch of them costs
-more than four appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,41 +91,20 @@ class Publisher:
         if isinstance(where, int):
             host = topic.partition(where)
             return _answer(where, await host.publish(batch, allow_duplicate=allow_duplicate))
+        hosts = [topic.partition(number) for number in where.tolist()]
+        if hosts[0].role == "alone":
+            spread = SpreadBatch(batch, hosts, where)
+            spread.append(now_ms=self._clock.now_ms(), allow_duplicate=allow_duplicate)
+            await spread.wait_durable()
+            return _spread_answer(where, spread.offsets, spread.repeats)
         order = np.argsort(where, kind="stable")
-        is_alone = topic.partition(int(where[0])).role == "alone"
-        parts = _parts(batch, where, order, few_max=FEW_ROWS_MAX if is_alone else 1)
-        hosts = [topic.partition(number) for number, _ in parts]
-        batches = [part for _, part in parts]
-        publish = _publish_here if is_alone else _publish_anywhere
-        answers = await publish(hosts, batches, allow_duplicate=allow_duplicate)
+        parts = _parts(batch, where, order)
+        answers = await _publish_anywhere(
+            [topic.partition(number) for number, _ in parts],
+            [part for _, part in parts],
+            allow_duplicate=allow_duplicate,
+        )
         return _joined(where, order, answers)
-
-
-async def _publish_here(
-    hosts: list[PartitionHost], batches: list[Batch], *, allow_duplicate: bool
-) -> list[Appended]:
-    """Append every part, then wait for all of them: a task for each is not free.
-
-    A part that is refused keeps no other partition's from being written. Not for replicas: while
-    one is waited for, another may be cut and led anew, and the offset waited for then be that of
-    another message.
-    """
-    begun = time.perf_counter()
-    answers: list[Appended] = []
-    refused: WaterclockError | None = None
-    refused_by: PartitionHost | None = None
-    for host, batch in zip(hosts, batches, strict=True):
-        if host is refused_by:
-            continue  # what comes behind it with the same key must not overtake it
-        try:
-            answers.append(host.append(batch, allow_duplicate=allow_duplicate))
-        except WaterclockError as error:
-            refused, refused_by = refused or error, host
-    if refused is not None:
-        raise refused
-    for host, batch, appended in zip(hosts, batches, answers, strict=True):
-        await host.wait_durable(batch, appended, begun=begun)
-    return answers
 
 
 async def _publish_anywhere(
@@ -162,22 +136,16 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     return int(found[0]) if bool((found == found[0]).all()) else found
 
 
-def _parts(batch: Batch, where: Int32s, order: Int64s, *, few_max: int) -> list[tuple[int, Batch]]:
-    """Return partitions with a batch for each, or with one for each row where there are but few.
-
-    All rows in the order of these parts are in `order`.
-    """
+def _parts(batch: Batch, where: Int32s, order: Int64s) -> list[tuple[int, Batch]]:
+    """Return partitions with a batch for each; all rows in the order of these are in `order`."""
     numbers, starts = np.unique(where[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)]
     lone = LoneRows(batch)
-    few_max = few_max if lone.are_cheap else 1
-    rows: list[int] = order.tolist()
     parts: list[tuple[int, Batch]] = []
     for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
-        if end - start <= few_max:
-            parts += [(number, lone.row(row)) for row in rows[start:end]]
-        else:
-            parts.append((number, batch.select(where == number)))
+        is_lone = end - start == 1
+        part = lone.row(int(order[start])) if is_lone else batch.select(where == number)
+        parts.append((number, part))
     return parts
 
 
@@ -201,11 +169,15 @@ def _joined(where: Int32s, order: Int64s, answers: list[Appended]) -> Published:
         found.extend(appended.offsets)
     offsets = np.empty(len(where), np.int64)
     offsets[order] = found
+    return _spread_answer(where, offsets.tolist(), np.sort(order[repeats]).tolist())
+
+
+def _spread_answer(where: Int32s, offsets: list[int], repeats: list[int]) -> Published:
     return Published(
         len(where),
         int(where[0]),
-        int(offsets[0]),
-        offsets=offsets,
+        offsets[0],
+        offsets=np.array(offsets, np.int64),
         partitions=where,
-        duplicates=np.sort(order[repeats]) if repeats else None,
+        duplicates=np.array(repeats, np.int64) if repeats else None,
     )

@@ -53,7 +53,7 @@ class OsFileSystem:
             assert isinstance(file, OsFile)
             try:
                 # What lies elsewhere, on a mount below this one, was not covered.
-                is_covered = self.covers(file)
+                is_covered = file.device == self._device
                 file.sync(is_covered=is_covered and is_flushed)
             except StorageFailed as error:
                 errors.append(error)
