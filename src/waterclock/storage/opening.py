@@ -1,13 +1,10 @@
 """Opening a partition: find out what is there, believe what holds, mend what may be mended.
 
-In order: take the lock; finish a truncation; look at every name; check each segment's header and
-place; load side-cars or read the segment; read the last segment behind its side-cars to its end;
-tell torn from rotten (`waterclock.log.recovery`); cut off what is torn; write once more what is not
-proven to be on disk; make that durable, each log for itself or many together (`open_unsettled`).
 In order: take the lock; finish a truncation or an installation; look at every name; check each
 segment's header and place; load side-cars or read the segment; read the last segment behind its
 side-cars to its end; tell torn from rotten (`waterclock.log.recovery`); cut off what is torn; write
-once more what is not proven to be on disk.
+once more what is not proven to be on disk; make that durable, each log for itself or many together
+(`open_unsettled`).
 
 That last step is for the crash after a failed fsync: the kernel may show pages it never wrote and
 will not write again ("fsyncgate"). Rewriting them makes them dirty, so that the fsync before the

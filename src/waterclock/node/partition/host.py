@@ -236,8 +236,8 @@ class PartitionHost:
         store, flush_queue = self._parts()
         if self.paused:
             raise self._asked_too_soon()
-        store.check_appendable()
         try:
+            store.check_appendable()
             offset, is_new = write_lone(store, message_id, body, fp=fp, now_ms=now_ms, flags=flags)
         finally:
             flush_queue.request_flush()
