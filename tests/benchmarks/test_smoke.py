@@ -18,6 +18,11 @@ ROOT = Path(__file__).parents[2]
 RATE = "messages/s"
 SHARE = "of workers ÷ work time"
 CASES = {
+    "start": {
+        f"{case}_{what}": "s"
+        for case in ("publish", "send", "topics", "help", "ready")
+        for what in ("cpu_s", "s")
+    },
     "log": {
         "append_1000_group_dedup": RATE,
         "append_1000_interval": RATE,

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import waterclock as package
 from waterclock.cli.app import app
+from waterclock.cli.catalog import COMMANDS as COMMANDS_OF_THE_CATALOG
 
 
 def test_the_version_is_that_of_the_project(waterclock):
@@ -99,3 +100,11 @@ def test_help_says_no_type_of_flags(waterclock, words):
 
     assert "--json" in said
     assert "<bool>" not in said
+
+
+@pytest.mark.parametrize("name", COMMANDS_OF_THE_CATALOG)
+def test_the_catalog_says_of_a_command_what_it_says_of_itself(name):
+    command: Any = typer.main.get_group(app).commands[name]
+
+    entry = COMMANDS_OF_THE_CATALOG[name]
+    assert (" ".join(command.help.split()), command.rich_help_panel) == (entry.help, entry.panel)

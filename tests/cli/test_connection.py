@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from waterclock.cli.connection import call
-from waterclock.client.streams.http_wire import ConnectionBroken, NotConnected
+from waterclock.client.errors import NotConnected
+from waterclock.client.streams.http_request import ConnectionBroken
 from waterclock.model.errors import BadInput, Unreachable
 
 

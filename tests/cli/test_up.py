@@ -1,6 +1,5 @@
 """`up` runs a node, says where it is and what to type, and stops well; or says why it cannot."""
 
-import io
 import json
 import os
 import pty
@@ -14,7 +13,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import waterclock as package
 from tests.cli.nodes import running
@@ -77,32 +75,26 @@ def test_a_node_with_a_secure_folder_says_https_and_whose_credential_to_use(tmp_
             assert answer.status == 200
 
 
-def test_a_person_is_told_how_to_be_the_admin_of_a_secure_node(tmp_path):
+def test_a_person_is_told_how_to_be_the_admin_of_a_secure_node(tmp_path, capsys):
     flags = {"node.data_folder": str(tmp_path / "my data")}
     config = load_config(yaml_text="", environ={}, flags=flags)
-    file = io.StringIO()
 
-    tell_ready(
-        Console(file=file, width=500), config, Addresses("127.0.0.1", 9000, 8080, is_secure=True)
-    )
+    tell_ready(config, Addresses("127.0.0.1", 9000, 8080, is_secure=True))
 
-    shown = file.getvalue()
+    shown = capsys.readouterr().out
     credential = f"'{tmp_path}/my data/secure/admin.credential'"
     assert f"export WATERCLOCK_CREDENTIAL=@{credential}" in shown
     assert f'-H "Authorization: Bearer $(cat {credential})" https://127.0.0.1:8080/m' in shown
     assert f"--cacert '{tmp_path}/my data/secure/ca.pem'" in shown
 
 
-def test_a_person_is_told_what_a_node_of_a_cluster_does():
+def test_a_person_is_told_what_a_node_of_a_cluster_does(capsys):
     flags = {"cluster.name": "shop", "cluster.bootstrap_nodes": "10.0.0.1:7946"}
     config = load_config(yaml_text="", environ={}, flags=flags)
-    file = io.StringIO()
 
-    tell_ready(
-        Console(file=file, width=500), config, Addresses("127.0.0.1", 9000, 8080, is_secure=False)
-    )
+    tell_ready(config, Addresses("127.0.0.1", 9000, 8080, is_secure=False))
 
-    shown = file.getvalue()
+    shown = capsys.readouterr().out
     assert re.search(r"cluster +shop\b", shown)
     assert "cluster members" in shown
     assert "send greetings" in shown

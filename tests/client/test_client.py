@@ -7,8 +7,8 @@ import pytest
 
 from tests.client.fake_node import NOW_MS, fake_node
 from waterclock.client.advice import advised
+from waterclock.client.calls import clock_difference
 from waterclock.client.client import Client, connect
-from waterclock.client.connection import clock_difference
 from waterclock.client.errors import error_of, error_of_problem
 from waterclock.client.settings import ClientSettings
 from waterclock.client.target import address_of

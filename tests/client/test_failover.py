@@ -194,7 +194,7 @@ async def test_a_client_that_was_given_one_node_knows_the_others_by_it():
 
 
 def test_nodes_at_home_elsewhere_are_not_asked_from_here():
-    from waterclock.client.connection import others_of
+    from waterclock.client.calls import others_of
 
     named = [
         admin_pb2.NodeAddress(name="a", address="127.0.0.1:9000"),

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tests.client.http_peers import END, Said, Scripted, ok, scripted
 from tests.kit.examples import examples
 from tests.server.http_client import until
+from waterclock.client.errors import NotConnected
 from waterclock.client.streams import http_pool, http_wire
-from waterclock.client.streams.http_pool import HttpPool, HttpRequest
-from waterclock.client.streams.http_wire import ConnectionBroken, HttpConnection, NotConnected
+from waterclock.client.streams.http_pool import HttpPool
+from waterclock.client.streams.http_request import ConnectionBroken, HttpRequest
+from waterclock.client.streams.http_wire import HttpConnection
 from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut
 
 GET = HttpRequest("GET", "/x")

@@ -11,7 +11,8 @@ from tests.client.secured import credential_of, scripted_tls, secured_node
 from waterclock.client._sync.client import connect_blocking
 from waterclock.client.client import connect
 from waterclock.client.settings import ClientSettings
-from waterclock.client.streams.http_pool import HttpPool, HttpRequest
+from waterclock.client.streams.http_pool import HttpPool
+from waterclock.client.streams.http_request import HttpRequest
 from waterclock.model.errors import BadInput, Forbidden, NotAuthenticated
 
 PATIENT = ClientSettings(

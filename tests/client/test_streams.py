@@ -19,7 +19,7 @@ from tests.server.served import Served, running_server
 from waterclock.client.client import Client, connect
 from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.calls import reachable, wait_ms_of
-from waterclock.client.streams.http_wire import ConnectionBroken
+from waterclock.client.streams.http_request import ConnectionBroken
 from waterclock.client.streams.results import StreamMessage
 from waterclock.model.errors import (
     BadInput,

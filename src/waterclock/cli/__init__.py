@@ -7,7 +7,8 @@ as a table on a terminal and plain in a pipe; `--json` prints one object instead
 messages. Progress and questions go to stderr, and only to a terminal. What cannot be undone is
 asked for; where nobody can answer, it needs `--yes`.
 
-Command modules import what is heavy inside the command: completion and `--help` wait for nothing.
+Only the command that is called is imported (`catalog`); what asks a node once loads little
+(`node_call`), and what is heavy is imported where it is used.
 """
 
 from waterclock.cli.app import main

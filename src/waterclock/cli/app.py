@@ -3,37 +3,18 @@
 import io
 import os
 import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import waterclock
 from waterclock.cli import credential_option
-from waterclock.cli.commands import (
-    bench,
-    dlq,
-    groups,
-    pipeline,
-    schedule,
-    secure,
-    streams,
-    topics,
-)
-from waterclock.cli.commands.backups.backup import backup
-from waterclock.cli.commands.backups.restore import restore
-from waterclock.cli.commands.cluster import cluster
-from waterclock.cli.commands.dispatch import dispatch
-from waterclock.cli.commands.log import check, repair
-from waterclock.cli.commands.log_show import show
-from waterclock.cli.commands.publish import publish
-from waterclock.cli.commands.receive import receive
-from waterclock.cli.commands.replay import replay, replays_app
-from waterclock.cli.commands.send import send
-from waterclock.cli.commands.subscribe import subscribe
-from waterclock.cli.commands.up import up
-from waterclock.cli.commands.worker import worker
+from waterclock.cli.catalog import COMMANDS
 from waterclock.cli.output.terminal import one_line
+from waterclock.cli.plain_parameters import use_plain_parameters
 from waterclock.model.errors import WaterclockError
 
 EXIT_ERROR = 2
@@ -50,10 +31,75 @@ def _say_no_type_of_flags() -> None:
 
 
 _say_no_type_of_flags()
+use_plain_parameters()
+
+
+class Loaded(MutableMapping[str, Any]):
+    """The commands of the catalog, each imported when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a class that typer keeps to itself
+        if name not in self._found:
+            self._found[name] = _load(name)
+        return self._found[name]
+
+    def __setitem__(self, name: str, command: object) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+
+def _load(name: str) -> object:
+    """Import a command, and return it as it is called."""
+    entry = COMMANDS[name]
+    found = getattr(import_module(f"waterclock.cli.commands.{entry.module}"), entry.attribute)
+    alone = typer.Typer()
+    alone.callback()(lambda: None)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name, rich_help_panel=entry.panel)
+    else:
+        alone.command(name, rich_help_panel=entry.panel)(found)
+    credential_option.add_to_all(alone)
+    return typer.main.get_group(alone).commands[name]
 
 
 class Commands(TyperGroup):
-    """A group whose commands fail with one line instead of a traceback."""
+    """A group whose commands fail with one line instead of a traceback.
+
+    Only the command that is called is loaded; of the others there is what the catalog says.
+    """
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - of many kinds, typer's own
+        super().__init__(**given)
+        self.commands = Loaded()
+
+    def list_commands(self, ctx: object) -> list[str]:
+        """Return the names of all, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str) -> Any:  # noqa: ANN401
+        """Return what the help needs of a command."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return TyperCommand(name=cmd_name, help=entry.help, rich_help_panel=entry.panel)
+
+    def resolve_command(self, ctx: object, args: list[str]) -> Any:  # noqa: ANN401
+        """Return the command that is called, loaded."""
+        name, command, rest = super().resolve_command(cast(Any, ctx), args)
+        return name, None if command is None else self.commands[cast(str, name)], rest
 
     def invoke(self, ctx: object) -> object:
         """Run the command; an error of ours is one line: the user can mend it."""
@@ -91,35 +137,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-log_app = typer.Typer(help="Look into a log on disk, or repair it.", no_args_is_help=True)
-
-RUNNING, MESSAGES, UPKEEP = "Running", "Messages", "Looking after a node"
-
-app.command("up", rich_help_panel=RUNNING)(up)
-app.command("dispatch", rich_help_panel=RUNNING)(dispatch)
-app.command("worker", rich_help_panel=RUNNING)(worker)
-app.command("publish", rich_help_panel=MESSAGES)(publish)
-app.command("subscribe", rich_help_panel=MESSAGES)(subscribe)
-app.command("replay", rich_help_panel=MESSAGES)(replay)
-app.command("send", rich_help_panel=MESSAGES)(send)
-app.command("receive", rich_help_panel=MESSAGES)(receive)
-app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
-app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
-app.add_typer(secure.app, name="secure", rich_help_panel=RUNNING)
-app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
-app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
-app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
-app.add_typer(cluster.app, name="cluster", rich_help_panel=UPKEEP)
-app.add_typer(pipeline.app, name="pipeline", rich_help_panel=UPKEEP)
-app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
-app.command("backup", rich_help_panel=UPKEEP)(backup)
-app.command("restore", rich_help_panel=UPKEEP)(restore)
-app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
-app.add_typer(log_app, name="log", rich_help_panel=UPKEEP)
-log_app.command("show")(show)
-log_app.command("check")(check)
-log_app.command("repair")(repair)
-credential_option.add_to_all(app)
 
 
 def _print_version(is_wanted: bool) -> None:

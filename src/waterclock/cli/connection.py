@@ -1,7 +1,8 @@
-"""Calling a node: connect, do one thing, hang up.
+"""Working with a node for as long as it takes: connect, work, hang up.
 
-A command does not wait long for a node that is not there, and its error says how to start one.
-Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
+For commands that go on, or move much; those that ask one thing use `node_call`. A command does not
+wait long for a node that is not there, and its error says how to start one. Ctrl-C and SIGTERM end
+the work where it waits, with all it holds given back.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from waterclock.cli.node_call import CONNECT_MS, EXIT_INTERRUPTED, no_node
 from waterclock.model.errors import Unreachable
 from waterclock.runtime.lifecycle import first_error
 
@@ -24,11 +26,7 @@ Result = TypeVar("Result")
 
 PROBE_S = 2.0
 """How long a machine may take to accept a connection."""
-CONNECT_MS = 10_000
-"""How long a node may take to answer; one that is busy is worth waiting for."""
 READER_GONE = "nobody reads stdout any more"
-EXIT_INTERRUPTED = 130
-"""As shells have it for a command that Ctrl-C ended."""
 
 
 def call(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
@@ -86,10 +84,7 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
     except Unreachable as error:
         if is_working and not isinstance(error, NotConnected):
             raise  # it was there: what was asked may have happened
-        raise Unreachable(
-            f"no node answers at {', '.join(addresses)}: start one with `waterclock up`, or name"
-            " another with --address or WATERCLOCK_ADDRESS"
-        ) from error
+        raise no_node(addresses) from error
 
 
 async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]") -> Result:

@@ -7,15 +7,12 @@ be printed into the line that is being typed.
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from waterclock.client.target import Target
-
 CONNECT_S = 0.2
-ANSWER_S = 0.5
+ANSWER_MS = 500
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -30,26 +27,24 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     for address in target.addresses:
         host, _, port = address.rpartition(":")
         with suppress(OSError):
-            # Before gRPC is loaded, which takes longer than this.
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-            found = _topics(target._replace(address=address))
+            found = _topics(address)
             return [name for name in found if name.startswith(incomplete)]
     return []
 
 
-def _topics(target: "Target") -> list[str]:
-    import grpc
+def _topics(address: str) -> list[str]:
+    from waterclock.client.settings import ClientSettings
+    from waterclock.client.unary.client import UnaryClient
+    from waterclock.client.unary.connection import finished
+    from waterclock.model.errors import WaterclockError
 
-    from waterclock.client.channel import blocking_channel_of
-    from waterclock.v1 import admin_pb2, admin_pb2_grpc
-
-    with blocking_channel_of(target) as channel:
-        try:
-            asked = admin_pb2.ListTopicsRequest()
-            listed = admin_pb2_grpc.AdminStub(channel).ListTopics(asked, timeout=ANSWER_S)
-        except grpc.RpcError:
-            return []
-        return [topic.topic for topic in listed.topics]
+    settings = ClientSettings(connect_timeout_ms=ANSWER_MS, call_timeout_ms=ANSWER_MS)
+    try:
+        with UnaryClient(address, settings) as client:
+            return [topic.name for topic in finished(client.topics.list())]
+    except WaterclockError:
+        return []
 
 
 Address = Annotated[

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
-from waterclock.client.connection import Connection, DoneBefore
+from waterclock.client.calls import Calls, DoneBefore
 from waterclock.client.due import When, past_ms, span_ms
 from waterclock.model.errors import AlreadyExists, BadInput, NotFound
 from waterclock.model.protobuf import from_proto
@@ -29,7 +29,7 @@ backwards from now, as text with a minus: "-1h"."""
 class Topics:
     """Create, change and look at topics."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     async def create(
@@ -129,7 +129,7 @@ class Topics:
 class Groups:
     """Look at groups, move them, delete them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     async def list(self, topic: str | None = None) -> list[GroupInfo]:
@@ -164,7 +164,7 @@ class Groups:
 class DeadLetters:
     """Look at the messages that failed, publish them again, or let them go."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     async def list(self, topic: str, *, page_size: int = 0) -> AsyncIterator[DeadLetter]:
@@ -217,7 +217,7 @@ class DeadLetters:
 class Replays:
     """Look at named replays and delete them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     async def list(self) -> list[ReplayInfo]:
@@ -239,7 +239,7 @@ class Snapshots:
     `waterclock pipeline compact` makes and registers them; see docs/formats/snapshot.md.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     async def register(self, topic: str, folder: str | os.PathLike[str]) -> SnapshotInfo:

@@ -34,8 +34,7 @@ from waterclock.client.consumer.subscription import Subscription, credit_of
 from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, past_ms
 from waterclock.client.encryption import Keys
 from waterclock.client.producer.arrow import ArrowReceipt
-from waterclock.client.producer.checks import as_bytes, checked_headers
-from waterclock.client.producer.columns import HeaderPairs
+from waterclock.client.producer.checks import HeaderPairs, as_bytes, checked_headers
 from waterclock.client.producer.producer import Producer
 from waterclock.client.producer.tracing import TracedProducer
 from waterclock.client.results import Receipt
@@ -88,7 +87,7 @@ class Client(SchedulerCalls):
         http_address: str | None = None,
         keys: Keys | str | Path | None = None,
     ) -> None:
-        self._connection = Connection(
+        self._connection: Connection = Connection(
             address, settings or ClientSettings(), credential=credential, keys=keys
         )
         self._following: asyncio.Task[None] | None = None

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from waterclock.client.streams.calls import StreamCalls
-from waterclock.client.streams.http_pool import HttpRequest
+from waterclock.client.streams.http_request import HttpRequest
 from waterclock.model.cluster_views import (
     EventView,
     MemberView,

@@ -21,9 +21,11 @@ from typing import TypeVar, cast
 
 import grpc
 
+from waterclock.client.calls import DoneBefore, clock_difference, others_of
 from waterclock.client.channel import CurrentChannel, channel_of
 from waterclock.client.encryption import Keys
 from waterclock.client.errors import UnusableAddress, error_of, needs_tls, unreachable
+from waterclock.client.node_wait import NodeWait
 from waterclock.client.nodes import Nodes
 from waterclock.client.retry import (
     Backoff,
@@ -34,17 +36,14 @@ from waterclock.client.retry import (
     was_refused,
 )
 from waterclock.client.settings import ClientSettings
-from waterclock.client.target import Given, Target, host_of, is_own_host, target_of
+from waterclock.client.streams.http_pool import HttpPool
+from waterclock.client.target import Given, Target, target_of
 from waterclock.client.tls_probe import speaks_tls
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
     Closed,
     NotAuthenticated,
-    Overloaded,
-    StorageFailed,
-    StorageFull,
-    StoreUnavailable,
     TimedOut,
     Unreachable,
     WaterclockError,
@@ -52,7 +51,6 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.protobuf import from_proto
 from waterclock.model.views import NodeInfo
-from waterclock.model.waiting import Waiting
 from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.tracing import Tracer, tracer_of
 from waterclock.security.credential import Credential
@@ -99,10 +97,6 @@ LEARN_S = 60.0
 """How often a node of a cluster is asked which others there are."""
 
 _SAID_IN_FULL = (Unreachable, BadInput, NotAuthenticated)
-
-
-class DoneBefore(Exception):
-    """A request found the work of its own first attempt, whose answer was lost."""
 
 
 class Connection:
@@ -206,9 +200,21 @@ class Connection:
         """Return the time by the node's clock."""
         return Millis(self.clock.now_ms() + self._ahead_ms)
 
-    def wait(self) -> "NodeWait":
+    def wait(self) -> NodeWait:
         """Return what logs the waits of one user of the connection for the node."""
         return NodeWait(self.nodes, self.clock)
+
+    async def pause(self, ms: float) -> None:
+        """Wait before another attempt."""
+        await asyncio.sleep(ms / 1_000)
+
+    def http(self, url: str) -> HttpPool:
+        """Return connections to a node's HTTP, shared by all calls."""
+        return HttpPool(
+            url,
+            connections_max=self.settings.stream_connections_max,
+            credential=self.target.credential,
+        )
 
     def backoff(self) -> Backoff:
         """Return the waits between attempts at one thing."""
@@ -373,79 +379,3 @@ class Connection:
         """The node can be reached, as far as is known."""
         channel = self._channels.get(self.address)
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
-
-
-class NodeWait:
-    """One user of the connection that waits for the node: a subscription, a producer. It logs so.
-
-    Each has its own, for what one of them can do another may not: a node whose disk is full
-    delivers while it refuses to store, and is there all the time.
-    """
-
-    def __init__(self, nodes: Nodes, clock: Clock) -> None:
-        self._nodes = nodes
-        self._clock = clock
-        self._failures = 0
-        self._absence = Waiting("a node")
-        self._refusal = Waiting("a node")
-
-    def __repr__(self) -> str:
-        return f"<NodeWait {self._absence!r}, {self._refusal!r}>"
-
-    def away(self, error: WaterclockError) -> None:
-        """Note that an attempt failed and is made again; says so, but not each time."""
-        is_refusal = isinstance(error, StorageFull | StorageFailed | Overloaded | StoreUnavailable)
-        reason = error.reason if isinstance(error, Unreachable) else ""
-        self._failures += not is_refusal
-        if not is_refusal and self._failures < len(self._nodes):
-            return  # another is asked, which is not to wait
-        if not self._waiting(is_refusal).is_waiting:
-            self._name(is_refusal)
-        self._say(self._waiting(is_refusal).away(reason or str(error), self._now_s()))
-
-    def _waiting(self, is_refusal: bool) -> Waiting:
-        return self._refusal if is_refusal else self._absence
-
-    def _name(self, is_refusal: bool) -> None:
-        """Say which nodes it is that are waited for, as they are known by now."""
-        node = f"the node at {self._nodes.current}"
-        if is_refusal:
-            self._refusal = Waiting(f"{node}, which refuses", ends=f"{node} accepts again")
-        else:
-            others = f"a node, of {', '.join(self._nodes.all)}"
-            self._absence = Waiting(node if self._nodes.is_alone else others)
-
-    def here(self) -> None:
-        """Note that the node did what was wanted of it."""
-        self._failures = 0
-        for waiting in (self._absence, self._refusal):
-            if waiting.is_waiting:
-                self._say(waiting.here(self._now_s()))
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_ms() / 1_000
-
-    def _say(self, said: str | None) -> None:
-        # A warning, which Python shows on stderr though nobody has set up its logging.
-        if said is not None:
-            _log.warning("%s", said)
-
-
-def others_of(node: admin_pb2.NodeInfo | NodeInfo, address: str) -> list[str]:
-    """Return the other nodes of a cluster that one names, found at an address, as we reach them."""
-    # From another machine, what is at home there is somewhere else.
-    is_near = is_own_host(host_of(address))
-    return [
-        each.address
-        for each in node.nodes
-        if each.name != node.name and (is_near or not is_own_host(host_of(each.address)))
-    ]
-
-
-def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:
-    """Return how far a node's clock is ahead, 0 if that may be the time its answer took."""
-    earliest, latest = asked_ms, asked_ms + took_ms
-    # A millisecond more each way, for both clocks are cut to whole ones.
-    if earliest - 1 <= node_ms <= latest + 1:
-        return 0
-    return node_ms - (earliest + latest) // 2

@@ -6,10 +6,10 @@ there. What has no name was not said by a node: the connection, a deadline or so
 way. Over HTTP the same is a problem (RFC 9457), in JSON.
 """
 
+import json
 from collections.abc import Iterable
-
-import grpc
-import msgspec
+from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from waterclock.client.advice import GIVE_CREDENTIAL, advised
 from waterclock.model import errors as tree
@@ -32,7 +32,38 @@ from waterclock.model.errors import (
     Unreachable,
     WaterclockError,
 )
-from waterclock.v1 import broker_pb2
+
+if TYPE_CHECKING:
+    import grpc
+
+    from waterclock.v1 import broker_pb2
+
+
+class StatusCode(IntEnum):
+    """How gRPC numbers what came of a call; its library, which has them too, is slow to load."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @classmethod
+    def _missing_(cls, value: object) -> "StatusCode":
+        """Take a number that nobody knows for UNKNOWN, as gRPC has it."""
+        return cls.UNKNOWN
 
 
 class NotConnected(Unreachable):
@@ -62,7 +93,6 @@ _OTHER_NAME = ("hostname verification", "hostname mismatch", "ip address mismatc
 _NO_ALPN = "missing selected alpn"
 """How gRPC and OpenSSL word that TLS came to nothing: it is not spoken there, the certificate is
 not of the credential's CA or not for the name, or HTTP is spoken and not gRPC."""
-_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "retry_after_ms", "start"}
 _TEXTS = {"field", "leader", "name", "principal", "problem", "resource", "right", "what"}
 """Facts that errors carry. What the node did not tell is None."""
@@ -90,30 +120,40 @@ _NEVER_SENT = ("failed to connect", "resolution failed")
 """How gRPC words that there is no connection, so that a call was not even begun."""
 
 
-def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
+def error_of(rpc: "grpc.aio.AioRpcError", address: str) -> WaterclockError:
     """Return the error that a failed call means."""
-    metadata = _texts(rpc.trailing_metadata())
-    details = rpc.details() or rpc.code().name
+    code: int = rpc.code().value[0]
+    return error_of_status(code, rpc.details() or "", _texts(rpc.trailing_metadata()), address)
+
+
+def error_of_status(
+    code: int, details: str, metadata: dict[str, str], address: str
+) -> WaterclockError:
+    """Return the error that a status and its trailing metadata mean."""
+    status = StatusCode(code)
+    details = details or status.name
     named = _NAMED.get(metadata.get(f"{_PREFIX}error", ""))
     if named is not None:
         return _rebuilt(named, details, metadata)
-    return _unnamed(rpc.code(), details, address)
+    return _unnamed(status, details, address)
 
 
-def error_of_problem(problem: broker_pb2.Problem, address: str) -> WaterclockError:
+def error_of_problem(problem: "broker_pb2.Problem", address: str) -> WaterclockError:
     """Return the error that the problem with one batch of a stream means."""
     named = _NAMED.get(problem.error)
     if named is not None:
         facts = {f"{_PREFIX}field": problem.field, f"{_PREFIX}limit": str(problem.limit)}
         return _rebuilt(named, problem.message, facts)
-    return _unnamed(_CODES.get(problem.code, grpc.StatusCode.UNKNOWN), problem.message, address)
+    return _unnamed(StatusCode(problem.code), problem.message, address)
 
 
 def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
     """Return the error that an HTTP answer means; of a problem, with its facts."""
     try:
-        problem = msgspec.json.decode(body, type=dict)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        problem = json.loads(body)
+    except (ValueError, RecursionError):
+        problem = None
+    if not isinstance(problem, dict):
         problem = {}
     named = _NAMED.get(str(problem.get("error"))) or _STATUSES.get(status)
     details = str(problem.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
@@ -201,30 +241,30 @@ def _rebuilt(
     return advised(error)
 
 
-def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockError:
+def _unnamed(code: StatusCode, details: str, address: str) -> WaterclockError:
     is_broken = any(words in details.lower() for words in _BROKEN_STREAM)
     if _NOT_GRPC in details.lower():
         return not_grpc(address, details)
     if (failure := tls_failure(address, details)) is not None:
         return failure
     match code:
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
+        case StatusCode.UNAVAILABLE | StatusCode.CANCELLED | StatusCode.ABORTED:
             return unreachable(address, details)
-        case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN if is_broken:
+        case StatusCode.INTERNAL | StatusCode.UNKNOWN if is_broken:
             return unreachable(address, details)
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
+        case StatusCode.DEADLINE_EXCEEDED:
             return TimedOut(f"{address} did not answer in time: {details}")
-        case grpc.StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details.lower():
+        case StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details.lower():
             return LimitExceeded("request bytes", 0)
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+        case StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable(details)
-        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
+        case StatusCode.INVALID_ARGUMENT | StatusCode.OUT_OF_RANGE:
             return BadInput(details)
-        case grpc.StatusCode.UNAUTHENTICATED:
+        case StatusCode.UNAUTHENTICATED:
             return advised(NotAuthenticated(details))
-        case grpc.StatusCode.PERMISSION_DENIED:
+        case StatusCode.PERMISSION_DENIED:
             return _rebuilt(Forbidden, details, {})
-        case grpc.StatusCode.NOT_FOUND:
+        case StatusCode.NOT_FOUND:
             return NotFound("such thing", details)
         case _:
             return NodeFailed(f"{address} answered {code.name}: {details}")

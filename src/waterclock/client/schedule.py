@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
-from waterclock.client.connection import Connection
+from waterclock.client.calls import Calls
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
 from waterclock.client.encryption import Keys
 from waterclock.client.producer.checks import as_bytes, checked_headers
@@ -41,7 +41,7 @@ _MOVED: dict[int, str] = {
 class SchedulerCalls:
     """The part of the client that looks after messages for later."""
 
-    _connection: Connection
+    _connection: Calls
 
     async def cancel(self, topic: str, message: Pending, *, key: bytes | None = None) -> Outcome:
         """Cancel a pending message, or all of an id. Those "cancelled" are never delivered.

@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import Section, Setting, settings_of, shown
-from waterclock.model.strict_yaml import KEY_CHARS_MAX, read_yaml
 
 ENVIRONMENT_PREFIX = "WATERCLOCK_"
+NAME_CHARS_MAX = 100
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -79,6 +79,10 @@ def build_section(section: type[AnySection], values: Mapping[str, object]) -> An
 
 def _from_file(text: str, sections: Collection[str], ours: Collection[str]) -> dict[str, object]:
     given: dict[str, object] = {}
+    if not text:
+        return given
+    from waterclock.model.strict_yaml import read_yaml  # a node without a file needs none of it
+
     for name, body in _mapping("file", read_yaml(text)).items():
         if name not in sections:
             raise _unknown(name, sections, source="file")
@@ -104,6 +108,6 @@ def _path_of(name: str) -> str:
 
 def _unknown(name: str, known: Iterable[str], *, source: str) -> BadConfig:
     readable = name if name and name.isprintable() else ascii(name)
-    near = get_close_matches(name[:KEY_CHARS_MAX].lower(), known, n=1)
+    near = get_close_matches(name[:NAME_CHARS_MAX].lower(), known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return BadConfig(readable[:KEY_CHARS_MAX], f"is not a setting, in the {source}{hint}")
+    return BadConfig(readable[:NAME_CHARS_MAX], f"is not a setting, in the {source}{hint}")

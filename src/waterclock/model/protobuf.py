@@ -109,4 +109,11 @@ def _has_fields(hint: Type) -> bool:
 
 
 def _is_map(field: Field) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
+    # Its options say so too, but to read them loads the description of descriptions.
+    entry = field.message_type
+    return (
+        entry is not None
+        and entry.has_options
+        and entry.name.endswith("Entry")
+        and [each.name for each in entry.fields] == ["key", "value"]
+    )

@@ -16,9 +16,6 @@ import json
 import os
 from typing import Final, NamedTuple
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from waterclock.model.errors import BadInput
 
 FILE: Final = "cluster.json"
@@ -54,6 +51,9 @@ class ClusterKeys(NamedTuple):
 
     def derived(self, purpose: bytes) -> tuple[bytes, ...]:
         """Return the keys for one purpose, the one to use first."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
         return tuple(
             HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(key)
             for key in self.keys

@@ -7,13 +7,13 @@ bearer header. It is a secret, so an object of it shows itself without its token
 repeats what it could not read.
 """
 
+import json
 import re
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from waterclock.model.errors import BadInput, NotAuthenticated
 
@@ -35,7 +35,7 @@ _SEQUENCE = 0x30
 """How every certificate begins, in DER."""
 
 
-class _Place(msgspec.Struct):
+class _Place(NamedTuple):
     """The second part: where the node is, and its CA."""
 
     grpc: str
@@ -107,8 +107,9 @@ class Credential:
     def encode(self) -> str:
         """Return the one line of text: a secret."""
         ca = b64encode(der_of(self.ca_pem)).decode()
-        place = msgspec.json.encode(_Place(self.grpc_address, self.http_address, ca))
-        return f"{PREFIX}.{base64url(place)}.{self.token}"
+        place = {"grpc": self.grpc_address, "http": self.http_address, "ca": ca}
+        text = json.dumps(place, separators=(",", ":"))
+        return f"{PREFIX}.{base64url(text.encode())}.{self.token}"
 
 
 def token_of(bearer: str) -> str:
@@ -156,6 +157,10 @@ def from_base64url(text: str) -> bytes:
 
 def _place_of(part: str) -> _Place:
     try:
-        return msgspec.json.decode(from_base64url(part), type=_Place)
-    except (ValueError, msgspec.MsgspecError):
-        raise BadInput("credential is damaged: copy all of it") from None
+        found = json.loads(from_base64url(part))
+    except (ValueError, RecursionError):
+        found = None
+    match found:
+        case {"grpc": str(grpc), "http": str(http), "ca": str(ca)}:
+            return _Place(grpc, http, ca)
+    raise BadInput("credential is damaged: copy all of it")

@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
@@ -24,9 +24,6 @@ from waterclock.server.addresses import Addresses
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
-from waterclock.server.cluster.calls.shared_topics import SharedTopics, shared_topics
-from waterclock.server.cluster.cluster import Cluster
-from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.cluster.single_node import check_request, of_single_nodes
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
@@ -66,6 +63,11 @@ from waterclock.server.streams.operations import stream_operations
 from waterclock.server.tracing import call_spans
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
+if TYPE_CHECKING:
+    from waterclock.server.cluster.calls.shared_topics import SharedTopics
+    from waterclock.server.cluster.cluster import Cluster
+    from waterclock.server.cluster.forwarder import Forwarder
+
 log = logging.getLogger(__name__)
 
 APIS = (
@@ -97,7 +99,7 @@ class Server:
         http_server: HttpServer,
         access: Access,
         operations: Sequence[Operation],
-        shared: SharedTopics | None = None,
+        shared: "SharedTopics | None" = None,
     ) -> None:
         self.node = node
         self.access = access
@@ -164,7 +166,7 @@ async def serve(
     node: Node,
     config: Config,
     reloader: Reloader | None = None,
-    cluster: Cluster | None = None,
+    cluster: "Cluster | None" = None,
     starting: StartingHttp | None = None,
 ) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way. What
@@ -179,7 +181,7 @@ async def serve(
     metrics = Metrics(node, calls, counters, watch, access, reloader, cluster)
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
-    topics, shared = _topics(node, calls, consumers, broker_api), shared_topics(node, cluster)
+    topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
     table = [
         *operations(node, metrics, cluster),
         *reload_operations(reloader),
@@ -251,7 +253,7 @@ async def _http(
 
 
 async def _end(
-    cluster: Cluster | None, audit: Audit | None, running: Iterable[asyncio.Task[None]]
+    cluster: "Cluster | None", audit: Audit | None, running: Iterable[asyncio.Task[None]]
 ) -> None:
     """Answer nobody any more, and end what goes on."""
     if cluster is not None:
@@ -260,6 +262,15 @@ async def _end(
         await audit.close()
     for task in running:
         task.cancel()
+
+
+def _shared(node: Node, cluster: "Cluster | None") -> "SharedTopics | None":
+    """Return what routes calls about topics; a node alone has nothing of it loaded."""
+    if cluster is None:
+        return None
+    from waterclock.server.cluster.calls.shared_topics import shared_topics
+
+    return shared_topics(node, cluster)
 
 
 def _topics(
@@ -273,7 +284,7 @@ def _topics(
 
 
 def _begin(
-    cluster: Cluster,
+    cluster: "Cluster",
     server: Server,
     streams: StreamsApi,
     nodes: ClusterApi,
@@ -315,7 +326,7 @@ def _services(
     health: Health,
     broker_api: BrokerApi,
     http_address: str,
-    cluster: Cluster | None,
+    cluster: "Cluster | None",
 ) -> tuple[Service, ...]:
     """Return what is served over gRPC."""
     broker, scheduler, admin, write_registry, backups = APIS

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import nan
+from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -25,8 +26,6 @@ from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.access import Access
 from waterclock.server.calls import Calls
-from waterclock.server.cluster.cluster import Cluster
-from waterclock.server.cluster.metrics import cluster_families
 from waterclock.server.families import (
     Family,
     Sample,
@@ -42,6 +41,9 @@ from waterclock.server.reload import Reloader
 from waterclock.server.request_metrics import request_families, request_histograms
 from waterclock.server.security_metrics import security_families
 from waterclock.storage.folders.data_folder import DiskSpace
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 
@@ -140,7 +142,7 @@ class Metrics:
         watch: LoopWatch,
         access: Access,
         reloader: Reloader,
-        cluster: Cluster | None = None,
+        cluster: "Cluster | None" = None,
     ) -> None:
         self._node = node
         self._cluster = cluster
@@ -207,6 +209,8 @@ class Metrics:
         yield from security_families(self._access, self._reloader)
         yield from self._stream_families()
         if self._cluster is not None and not self._node.is_joining:
+            from waterclock.server.cluster.metrics import cluster_families
+
             yield from cluster_families(self._cluster, self._node.name)
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             samples = self._each_partition(_counter(attribute))

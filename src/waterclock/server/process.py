@@ -24,7 +24,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
+from typing import TYPE_CHECKING
 
 from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
@@ -36,11 +36,12 @@ from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopp
 from waterclock.runtime.tracing import tracing
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
-from waterclock.server.cluster.replication.start_watch import awaited
-from waterclock.server.cluster.starting import ClusteredNode
 from waterclock.server.exposure import check_exposure
 from waterclock.server.reload import Reloader, Reread
 from waterclock.server.rest.starting import StartingHttp, answering_while_starting
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.starting import ClusteredNode
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ def _when_hung_up(reloader: Reloader, is_serving: Callable[[], bool]) -> Callabl
 
 async def _started_unless(
     interrupted: asyncio.Timeout, config: Config, stack: AsyncExitStack, http: StartingHttp
-) -> tuple[Node, ClusteredNode | None] | None:
+) -> "tuple[Node, ClusteredNode | None] | None":
     """Start a node; None: it was interrupted."""
     try:
         async with interrupted:
@@ -151,17 +152,23 @@ async def _started_unless(
 
 async def _started(
     config: Config, stack: AsyncExitStack, http: StartingHttp
-) -> tuple[Node, ClusteredNode | None]:
+) -> "tuple[Node, ClusteredNode | None]":
     """Start a node, and whatever it has others by."""
     clock, replication = SystemClock(), None
-    clustered = ClusteredNode(config, node_name(config)) if config.cluster.is_clustered else None
+    clustered = _clustered(config) if config.cluster.is_clustered else None
     if clustered is not None and config.cluster.is_replicated:
         replication = await stack.enter_async_context(clustered.replicating(clock))
-        http.awaited = partial(awaited, replication.replicator, config.cluster.etcd)
+        http.awaited = clustered.awaited
     node = await stack.enter_async_context(running_node(config, clock, replication))
     if clustered is not None:
         clustered.take(node)
     return node, clustered
+
+
+def _clustered(config: Config) -> "ClusteredNode":
+    from waterclock.server.cluster.starting import ClusteredNode  # a node alone needs none of it
+
+    return ClusteredNode(config, node_name(config))
 
 
 def cpu_ms() -> int:

@@ -6,12 +6,9 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from waterclock.cli.arguments import position_of
-from waterclock.cli.connection import call
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.messages import headers_json, value_text
 from waterclock.cli.output.terminal import (
@@ -20,8 +17,11 @@ from waterclock.cli.output.terminal import (
     bytes_text,
     console,
     counted,
+    grid,
     one_line,
     print_json,
+    say,
+    styled,
     table,
     time_text,
 )
@@ -29,7 +29,9 @@ from waterclock.model.errors import BadInput, NotFound
 from waterclock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from waterclock.client.client import Client
+    from rich.console import Console
+
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.views import DeadLetter
 
 LIMIT = 20
@@ -73,7 +75,7 @@ def list_dead_letters(
     elif found:
         tell_all(console(), found, total)
     else:
-        console().print(f"{topic} has no dead letters.")
+        say(f"{topic} has no dead letters.")
 
 
 @app.command("show")
@@ -102,7 +104,7 @@ def redrive(
     """Publish dead letters again where they came from, and take them off the list."""
     _check_which(positions, everything)
 
-    async def work(client: "Client") -> int:
+    async def work(client: "UnaryClient") -> int:
         dead_letters = await _chosen(client, topic, positions) if positions else None
         return await client.dead_letters.redrive(topic, dead_letters)
 
@@ -110,7 +112,7 @@ def redrive(
     if as_json:
         print_json({"topic": topic, "redriven": count})
     else:
-        console().print(f"{counted(count, 'dead letter')} published again to {topic}.")
+        say(f"{counted(count, 'dead letter')} published again to {topic}.")
 
 
 @app.command("purge")
@@ -125,7 +127,7 @@ def purge(
     """Let dead letters go, for good."""
     _check_which(positions, everything)
 
-    async def work(client: "Client") -> int:
+    async def work(client: "UnaryClient") -> int:
         dead_letters = await _chosen(client, topic, positions) if positions else None
         count = (
             await client.dead_letters.count(topic) if dead_letters is None else len(dead_letters)
@@ -137,7 +139,7 @@ def purge(
     if as_json:
         print_json({"topic": topic, "purged": gone})
     else:
-        console().print(f"{counted(gone, 'dead letter')} of {topic} purged.")
+        say(f"{counted(gone, 'dead letter')} of {topic} purged.")
 
 
 def _check_which(positions: list[str] | None, everything: bool) -> None:
@@ -145,14 +147,14 @@ def _check_which(positions: list[str] | None, everything: bool) -> None:
         raise BadInput("say which: positions as `dlq list` shows them, or --all")
 
 
-async def _counts(client: "Client") -> dict[str, int]:
+async def _counts(client: "UnaryClient") -> dict[str, int]:
     names = [each.name for each in await client.topics.list()]
     origins = [name.removesuffix(DEAD_LETTERS) for name in names if name.endswith(DEAD_LETTERS)]
     counts = {origin: await client.dead_letters.count(origin) for origin in origins}
     return {origin: count for origin, count in counts.items() if count}
 
 
-async def _first(client: "Client", topic: str, limit: int) -> "tuple[list[DeadLetter], int]":
+async def _first(client: "UnaryClient", topic: str, limit: int) -> "tuple[list[DeadLetter], int]":
     """Return the first dead letters, and how many there are."""
     found: list[DeadLetter] = []
     async for letter in client.dead_letters.list(topic, page_size=min(limit, PAGE_MAX)):
@@ -162,7 +164,7 @@ async def _first(client: "Client", topic: str, limit: int) -> "tuple[list[DeadLe
     return found, await client.dead_letters.count(topic)
 
 
-async def _chosen(client: "Client", topic: str, positions: list[str]) -> "list[DeadLetter]":
+async def _chosen(client: "UnaryClient", topic: str, positions: list[str]) -> "list[DeadLetter]":
     """Return the dead letters at these positions; raise NotFound if one is not there."""
     wanted = {position_of(text): text for text in positions}
     found: dict[tuple[int, int], DeadLetter] = {}
@@ -211,10 +213,10 @@ def _tell_counts(counts: dict[str, int], *, as_json: bool) -> None:
             lines.add_row(name, f"{count:,}")
         out.print(lines)
     else:
-        console().print("No dead letters.")
+        say("No dead letters.")
 
 
-def tell_all(out: Console, dead_letters: "list[DeadLetter]", total: int) -> None:
+def tell_all(out: "Console", dead_letters: "list[DeadLetter]", total: int) -> None:
     """Show a line for each dead letter."""
     lines = table(out, ">position", "since", "group", "reason", ">attempts", "~key", "~value")
     for letter in dead_letters:
@@ -230,13 +232,13 @@ def tell_all(out: Console, dead_letters: "list[DeadLetter]", total: int) -> None
     out.print(lines)
     if total > len(dead_letters):
         out.print(
-            Text(f"… and {total - len(dead_letters):,} more: --limit shows more", style="dim")
+            styled(f"… and {total - len(dead_letters):,} more: --limit shows more", style="dim")
         )
 
 
-def tell(out: Console, letter: "DeadLetter") -> None:
+def tell(out: "Console", letter: "DeadLetter") -> None:
     """Show one dead letter, everything there is."""
-    facts = Table.grid(padding=(0, 2))
+    facts = grid()
     origin = f"{letter.origin_partition}/{letter.origin_offset}"
     rows = [
         ("position", f"{letter.partition}/{letter.offset}, from {origin}"),
@@ -252,5 +254,5 @@ def tell(out: Console, letter: "DeadLetter") -> None:
     ]
     rows.append(("value", value_text(letter.value, WHOLE_CHARS)))
     for what, text in rows:
-        facts.add_row(Text(what, style="dim"), Text(text, overflow="fold"))
+        facts.add_row(styled(what, style="dim"), styled(text, overflow="fold"))
     out.print(facts)

@@ -3,19 +3,28 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from waterclock.cli.arguments import position_of
-from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Group, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.messages import view_json
-from waterclock.cli.output.terminal import ask, console, counted, print_json, table
+from waterclock.cli.output.terminal import (
+    ask,
+    console,
+    counted,
+    print_json,
+    say,
+    styled,
+    table,
+)
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from waterclock.client.client import Client
+    from rich.console import Console
+    from rich.text import Text
+
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.views import GroupInfo
 
 app = typer.Typer(invoke_without_command=True)
@@ -39,7 +48,7 @@ def list_groups(topic: SomeTopic = None, address: Address = None, as_json: AsJso
     elif found:
         tell_all(console(), found)
     else:
-        console().print("No groups yet: subscribing in one makes it.")
+        say("No groups yet: subscribing in one makes it.")
 
 
 @app.command("show")
@@ -54,7 +63,7 @@ def delete(
 ) -> None:
     """Forget a group and how far it has come."""
 
-    async def work(client: "Client") -> None:
+    async def work(client: "UnaryClient") -> None:
         found = await client.groups.get(topic, group)
         what = f"group {found.name} of {found.topic}, with a lag of {found.lag:,}"
         ask(f"Delete {what}? It would begin anew.", is_agreed=yes)
@@ -64,7 +73,7 @@ def delete(
     if as_json:
         print_json({"topic": topic, "group": group, "deleted": True})
     else:
-        console().print(f"Deleted group {group} of {topic}.")
+        say(f"Deleted group {group} of {topic}.")
 
 
 @app.command("seek")
@@ -89,7 +98,7 @@ def seek(
         raise BadInput("say where to go on: --to earliest, --to latest, --to TIME or --offset 0/12")
     aim = here(to) if to is not None else dict(position_of(text) for text in offset or ())
 
-    async def work(client: "Client") -> "GroupInfo":
+    async def work(client: "UnaryClient") -> "GroupInfo":
         found = await client.groups.get(topic, group)
         what = f"group {found.name} of {found.topic}, with a lag of {found.lag:,}"
         ask(f"Move {what}, to {to or ', '.join(offset or ())}?", is_agreed=yes)
@@ -110,7 +119,7 @@ def _answer(group: "GroupInfo", *, as_json: bool) -> None:
         tell(console(), group)
 
 
-def tell_all(out: Console, groups: "list[GroupInfo]") -> None:
+def tell_all(out: "Console", groups: "list[GroupInfo]") -> None:
     """Show a line for each group."""
     lines = table(out, "topic", "group", ">members", ">lag", ">unacked", ">waiting", ">missed")
     for group in groups:
@@ -126,7 +135,7 @@ def tell_all(out: Console, groups: "list[GroupInfo]") -> None:
     out.print(lines)
 
 
-def tell(out: Console, group: "GroupInfo") -> None:
+def tell(out: "Console", group: "GroupInfo") -> None:
     """Show one group, partition by partition."""
     members = counted(len(group.members), "member")
     out.print(f"{group.name} of {group.topic}: {members}, lag {group.lag:,}", style="bold")
@@ -142,11 +151,11 @@ def tell(out: Console, group: "GroupInfo") -> None:
             f"{place.unacked:,}",
             f"{place.waiting:,}",
             f"{place.missed:,}",
-            place.member or Text("nobody", style="dim"),
+            place.member or styled("nobody", style="dim"),
         )
     out.print(lines)
 
 
-def _lag(lag: int, *, is_idle: bool) -> Text:
+def _lag(lag: int, *, is_idle: bool) -> "Text":
     """Return a lag; one that nobody works on stands out."""
-    return Text(f"{lag:,}", style="bold yellow" if lag and is_idle else "")
+    return styled(f"{lag:,}", style="bold yellow" if lag and is_idle else "")

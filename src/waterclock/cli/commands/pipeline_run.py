@@ -20,7 +20,8 @@ from typing import IO, TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from waterclock.cli.connection import EXIT_INTERRUPTED, call
+from waterclock.cli.connection import call
+from waterclock.cli.node_call import EXIT_INTERRUPTED
 from waterclock.cli.output.terminal import busy, console, counted, one_line, print_json, table
 from waterclock.model.errors import BadConfig, BadInput, UnknownTopic, WaterclockError
 from waterclock.model.names import DEAD_LETTERS

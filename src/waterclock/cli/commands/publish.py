@@ -12,19 +12,17 @@ import typer
 
 from waterclock.cli.arguments import headers_of, maybe_bytes
 from waterclock.cli.commands.repeats import tell_recurrence
-from waterclock.cli.connection import call, node_now_ms
-from waterclock.cli.line_source import STDIN, lines_of, opened, size_of
 from waterclock.cli.local_zone import here
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Cron, Expires, Header, Key, Topic, Zone
-from waterclock.cli.output.figures import rate_text
 from waterclock.cli.output.terminal import (
     bytes_json,
     bytes_text,
-    console,
     counted,
     due_text,
     print_json,
     progress,
+    say,
     tell_made,
     time_text,
 )
@@ -33,10 +31,12 @@ from waterclock.model.errors import BadInput, WaterclockError
 if TYPE_CHECKING:
     from waterclock.client.client import Client
     from waterclock.client.results import Receipt
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.message import Message
     from waterclock.model.views import Recurrence
 
 ID_CHARS = 60
+STDIN = Path("-")
 
 
 class _Wanted(NamedTuple):
@@ -128,21 +128,20 @@ def _publish_one(wanted: _Wanted, address: str | None, *, as_json: bool) -> None
     line = f"{what}, id {bytes_text(receipt.message_id, chars_max=ID_CHARS)}"
     if due_ms is not None and receipt.is_new:
         line += f", due {due_text(due_ms, now_ms)} ({time_text(due_ms)})"
-    console().print(line, soft_wrap=True)
+    say(line)
 
 
-async def _publish(client: "Client", wanted: _Wanted) -> "tuple[Receipt, int | None, int]":
+async def _publish(client: "UnaryClient", wanted: _Wanted) -> "tuple[Receipt, int | None, int]":
     from waterclock.client.due import instant_ms
-    from waterclock.model.clock import time_of
 
-    now_ms = node_now_ms(client)
+    now_ms = client.now_ms()
     due_ms = None if wanted.at is None else instant_ms(wanted.at, now_ms, field="--at")
     receipt = await client.publish(
         wanted.topic,
         wanted.value,
         key=wanted.key,
         headers=wanted.headers,
-        at=None if due_ms is None else time_of(due_ms),
+        due_ms=due_ms,
         message_id=wanted.message_id,
         expires=wanted.expires,
         partition=wanted.partition,
@@ -162,7 +161,7 @@ def _plain(receipt: "Receipt", due_ms: int | None) -> dict[str, object]:
 
 
 async def _repeat(
-    client: "Client", wanted: _Wanted, cron: str, zone: str, name: str | None
+    client: "UnaryClient", wanted: _Wanted, cron: str, zone: str, name: str | None
 ) -> "Recurrence":
     from waterclock.client.due import Cron as CronRule
     from waterclock.client.schedule import recurrence_name
@@ -170,7 +169,7 @@ async def _repeat(
     if wanted.at or wanted.message_id or wanted.partition is not None:
         raise BadInput("--cron: what repeats has no --at, --id or --partition of its own")
     rule = CronRule(cron, zone)
-    return await client.repeat(
+    return await client.schedule.repeat(
         name or recurrence_name(wanted.topic, rule, wanted.value, wanted.key),
         wanted.topic,
         wanted.value,
@@ -189,9 +188,13 @@ def _publish_lines(
 ) -> None:
     if cron is not None or wanted.message_id is not None:
         raise BadInput("--cron and --id are for one message; a file has many")
+    from waterclock.cli import connection
+    from waterclock.cli.line_source import opened
+    from waterclock.cli.output.figures import rate_text
+
     started = time.perf_counter()
     with opened(file) as number:
-        count = call(address, lambda client: _send_lines(client, number, wanted))
+        count = connection.call(address, lambda client: _send_lines(client, number, wanted))
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"topic": wanted.topic, "messages": count, "seconds": round(seconds, 3)})
@@ -200,11 +203,14 @@ def _publish_lines(
         line = (
             f"Published {counted(count, 'message')} to {wanted.topic} in {seconds:.2f} s ({rate})."
         )
-        console().print(line, soft_wrap=True)
+        say(line)
 
 
 async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:
     """Publish lines as they come; return how many."""
+    from waterclock.cli.connection import node_now_ms
+    from waterclock.cli.line_source import lines_of, size_of
+
     count = 0
     try:
         with progress("publishing", size_of(number)) as advance:

@@ -8,11 +8,10 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from waterclock.cli.arguments import headers_of, maybe_bytes, typed_bytes
-from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
+from waterclock.cli.node_call import call
 from waterclock.cli.options import (
     Address,
     AsJson,
@@ -30,6 +29,7 @@ from waterclock.cli.output.terminal import (
     console,
     due_text,
     print_json,
+    say,
     span_text,
     table,
     tell_made,
@@ -38,6 +38,8 @@ from waterclock.cli.output.terminal import (
 from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from waterclock.model.views import Recurrence
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the recurrence.")]
@@ -76,7 +78,7 @@ def repeat(
     rule = at if at is None or zone is not None else here(at)
     made = call(
         address,
-        lambda client: client.repeat(
+        lambda client: client.schedule.repeat(
             name,
             topic,
             typed_bytes(value),
@@ -97,13 +99,13 @@ def repeat(
 
 def repeats(topic: SomeTopic = None, address: Address = None, as_json: AsJson = False) -> None:
     """Show what repeats, and when it comes next."""
-    found = call(address, lambda client: client.recurrences(topic))
+    found = call(address, lambda client: client.schedule.recurrences(topic))
     if as_json:
         print_json({"recurrences": [plain(each) for each in found]})
     elif found:
         _tell(console(), found)
     else:
-        console().print("Nothing repeats: see `waterclock schedule repeat --help`.")
+        say("Nothing repeats: see `waterclock schedule repeat --help`.")
 
 
 def unrepeat(
@@ -111,12 +113,12 @@ def unrepeat(
 ) -> None:
     """End a recurrence, with the occurrence that waits."""
     ask(f"End {name}, with the occurrence that waits?", is_agreed=yes)
-    if not call(address, lambda client: client.stop_repeating(name)):
+    if not call(address, lambda client: client.schedule.stop_repeating(name)):
         raise NotFound("recurrence", name)
     if as_json:
         print_json({"name": name, "ended": True})
     else:
-        console().print(f"Ended {name}.")
+        say(f"Ended {name}.")
 
 
 def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
@@ -128,7 +130,7 @@ def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
     line = f"{made.name} repeats on {made.topic}: {_rule(made)}"
     if made.next_ms:
         line += f", next {_next(made)} ({time_text(made.next_ms)})"
-    console().print(line, soft_wrap=True)
+    say(line)
 
 
 def plain(found: "Recurrence") -> dict[str, object]:
@@ -143,7 +145,7 @@ def plain(found: "Recurrence") -> dict[str, object]:
     }
 
 
-def _tell(out: Console, found: "list[Recurrence]") -> None:
+def _tell(out: "Console", found: "list[Recurrence]") -> None:
     lines = table(out, "name", "topic", "rule", "next", "")
     for each in found:
         following = time_text(each.next_ms) if each.next_ms else "never again"

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
-from rich.console import Console
 
 from waterclock.cli.arguments import headers_of, ids_of, maybe_bytes, position_of
 from waterclock.cli.commands.repeats import repeat, repeats, unrepeat
-from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.figures import bars
 from waterclock.cli.output.messages import headers_json, millis_of, value_text
@@ -29,6 +28,7 @@ from waterclock.cli.output.terminal import (
     due_text,
     one_line,
     print_json,
+    say,
     size_text,
     span_text,
     table,
@@ -37,8 +37,10 @@ from waterclock.cli.output.terminal import (
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from waterclock.client.client import Client
+    from rich.console import Console
+
     from waterclock.client.results import Outcome, Receipt
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 
     Pending = bytes | Receipt
@@ -139,7 +141,7 @@ def list_scheduled(
 @app.command("count")
 def count(topic: SomeTopic = None, address: Address = None, as_json: AsJson = False) -> None:
     """Count what is to come, by when it is due."""
-    horizons = call(address, lambda client: client.count_scheduled(topic))
+    horizons = call(address, lambda client: client.schedule.count_scheduled(topic))
     total = sum(horizon.count for horizon in horizons)
     if as_json:
         print_json({"horizons": horizons_json(horizons), "total": total})
@@ -153,7 +155,7 @@ app.command("unrepeat")(unrepeat)
 
 
 async def _upcoming(
-    client: "Client",
+    client: "UnaryClient",
     topic: str | None,
     chosen: ScheduledFilter,
     limit: int,
@@ -165,17 +167,17 @@ async def _upcoming(
     found: list[ScheduledMessage] = []
     for name in names:
         wanted = len(found) + limit
-        async for each in client.scheduled(
+        async for each in client.schedule.scheduled(
             name, **chosen, with_values=with_values, page_size=min(limit, PAGE_MAX)
         ):
             found.append(each)
             if len(found) == wanted:
                 break
     found.sort(key=lambda each: (each.due, each.topic, each.partition, each.offset))
-    return found[:limit], await client.count_scheduled(topic)
+    return found[:limit], await client.schedule.count_scheduled(topic)
 
 
-async def _topics_with_some(client: "Client") -> list[str]:
+async def _topics_with_some(client: "UnaryClient") -> list[str]:
     topics = await client.topics.list()
     return [each.name for each in topics if any(part.scheduled for part in each.partitions)]
 
@@ -202,9 +204,9 @@ def cancel(
     ask(f"Cancel {counted(len(ids), 'message')} of {topic}?", is_agreed=yes)
     keys = maybe_bytes(key)
 
-    async def work(client: "Client") -> "list[Outcome]":
+    async def work(client: "UnaryClient") -> "list[Outcome]":
         async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
-            return await client.cancel_many(topic, pending, keys=[keys] * len(pending))
+            return await client.schedule.cancel_many(topic, pending, keys=[keys] * len(pending))
 
         return await _changed(topic, ids, change)
 
@@ -225,9 +227,9 @@ def move(
     """Give scheduled messages another due time; ends with 1 if some had fired or are unknown."""
     keys = maybe_bytes(key)
 
-    async def work(client: "Client") -> "list[Outcome]":
+    async def work(client: "UnaryClient") -> "list[Outcome]":
         async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
-            return await client.reschedule_many(
+            return await client.schedule.reschedule_many(
                 topic, pending, here(to), keys=[keys] * len(pending)
             )
 
@@ -255,20 +257,22 @@ def cancel_where(
     if everything is any(value is not None for value in chosen.values()):
         raise BadInput("say which, as in --key-prefix order-, or --all of the topic")
 
-    async def work(client: "Client") -> "CancelCount":
-        found = await client.cancel_where(topic, **chosen, everything=everything, dry_run=True)
+    async def work(client: "UnaryClient") -> "CancelCount":
+        found = await client.schedule.cancel_where(
+            topic, **chosen, everything=everything, dry_run=True
+        )
         if dry_run or not found.matched:
             return found
         ask(f"Cancel {counted(found.matched, 'message')} of {topic}?", is_agreed=yes)
-        return await client.cancel_where(topic, **chosen, everything=everything)
+        return await client.schedule.cancel_where(topic, **chosen, everything=everything)
 
     found = call(address, work)
     if as_json:
         print_json({"topic": topic, "matched": found.matched, "cancelled": found.cancelled})
     elif dry_run:
-        console().print(f"{counted(found.matched, 'message')} would be cancelled.")
+        say(f"{counted(found.matched, 'message')} would be cancelled.")
     else:
-        console().print(f"{counted(found.cancelled, 'message')} cancelled.")
+        say(f"{counted(found.cancelled, 'message')} cancelled.")
 
 
 async def _changed(topic: str, texts: Sequence[str], change: "Change") -> "list[Outcome]":
@@ -344,7 +348,7 @@ def horizons_json(horizons: "list[Horizon]") -> list[dict[str, object]]:
 
 
 def tell(
-    out: Console,
+    out: "Console",
     found: "list[ScheduledMessage]",
     horizons: "list[Horizon]",
     *,
@@ -374,7 +378,7 @@ def tell(
     tell_horizons(out, horizons, topic=topic)
 
 
-def tell_horizons(out: Console, horizons: "list[Horizon]", *, topic: str | None) -> None:
+def tell_horizons(out: "Console", horizons: "list[Horizon]", *, topic: str | None) -> None:
     """Show how many messages are due when."""
     total = sum(horizon.count for horizon in horizons)
     where = "in all topics" if topic is None else f"in {topic}"

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from waterclock.cli.connection import call
-from waterclock.cli.line_source import STDIN, lines_of, opened, size_of
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Stream, Wait
-from waterclock.cli.output.figures import rate_text
-from waterclock.cli.output.terminal import bytes_text, console, counted, print_json, progress
+from waterclock.cli.output.terminal import bytes_text, counted, print_json, progress, say
 from waterclock.model.errors import BadInput, WaterclockError
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
     from waterclock.client.streams.results import Sent, StoredAt
+    from waterclock.client.unary.client import UnaryClient
 
 ID_CHARS = 60
 
@@ -81,7 +80,7 @@ def send(
     if as_json:
         print_json(_plain(sent))
     else:
-        console().print(_sent_line(sent), soft_wrap=True)
+        say(_sent_line(sent))
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
@@ -102,7 +101,7 @@ def _finite(digits: str) -> float:
 
 
 async def _send(
-    client: "Client",
+    client: "Client | UnaryClient",
     wanted: _Wanted,
     value: Any,  # noqa: ANN401 - any JSON
 ) -> "Sent | StoredAt":
@@ -154,9 +153,13 @@ def _sent_line(sent: "Sent | StoredAt") -> str:
 def _send_lines(wanted: _Wanted, address: str | None, *, as_json: bool) -> None:
     if wanted.message_id is not None:
         raise BadInput("--id is for one message; stdin has many")
+    from waterclock.cli import connection
+    from waterclock.cli.line_source import STDIN, opened
+    from waterclock.cli.output.figures import rate_text
+
     started = time.perf_counter()
     with opened(STDIN) as number:
-        count = call(address, lambda client: _sent_lines(client, wanted, number))
+        count = connection.call(address, lambda client: _sent_lines(client, wanted, number))
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"stream": wanted.stream, "messages": count, "seconds": round(seconds, 3)})
@@ -164,11 +167,13 @@ def _send_lines(wanted: _Wanted, address: str | None, *, as_json: bool) -> None:
     rate = rate_text(count, seconds)
     name = bytes_text(wanted.stream.encode(errors="replace"), chars_max=ID_CHARS)
     line = f"Sent {counted(count, 'message')} to {name} in {seconds:.2f} s ({rate})."
-    console().print(line, soft_wrap=True)
+    say(line)
 
 
 async def _sent_lines(client: "Client", wanted: _Wanted, number: int) -> int:
     """Send lines as they come; return how many."""
+    from waterclock.cli.line_source import lines_of, size_of
+
     count = 0
     try:
         with progress("sending", size_of(number)) as advance:

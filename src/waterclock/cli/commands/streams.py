@@ -3,15 +3,24 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from waterclock.cli.connection import call
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Stream, Yes, pass_on
-from waterclock.cli.output.terminal import ask, bytes_text, console, counted, print_json, table
+from waterclock.cli.output.terminal import (
+    ask,
+    bytes_text,
+    console,
+    counted,
+    print_json,
+    say,
+    table,
+)
 from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from waterclock.client.client import Client
+    from rich.console import Console
+
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.views import StreamInfo
 
 NAME_CHARS = 100
@@ -32,14 +41,13 @@ def streams(context: typer.Context, address: Address = None, as_json: AsJson = F
 def list_streams(address: Address = None, as_json: AsJson = False) -> None:
     """Show the names of all streams in memory."""
     found = call(address, lambda client: client.streams.list())
-    out = console()
     if as_json:
         print_json({"streams": found})
     elif found:
         for name in found:
-            out.print(_name(name), soft_wrap=True)
+            say(_name(name))
     else:
-        out.print("No streams: sending to one makes it.")
+        say("No streams: sending to one makes it.")
 
 
 @app.command("show")
@@ -65,7 +73,7 @@ def delete(
 ) -> None:
     """Delete a stream with all its messages, stored ones included."""
 
-    async def work(client: "Client") -> None:
+    async def work(client: "UnaryClient") -> None:
         try:
             held = counted((await client.streams.get(stream)).messages, "message")
         except NotFound:  # there may be some in the store
@@ -78,7 +86,7 @@ def delete(
     if as_json:
         print_json({"stream": stream, "deleted": True})
     else:
-        console().print(f"Deleted stream {_name(stream)}.")
+        say(f"Deleted stream {_name(stream)}.")
 
 
 def plain(stream: "StreamInfo") -> dict[str, object]:
@@ -101,7 +109,7 @@ def _answer(stream: "StreamInfo", *, as_json: bool) -> None:
         tell(console(), stream)
 
 
-def tell(out: Console, stream: "StreamInfo") -> None:
+def tell(out: "Console", stream: "StreamInfo") -> None:
     """Show one stream, and its consumers."""
     size = "" if stream.size is None else f" of {stream.size:,}"
     what = f"{counted(stream.messages, 'message')}{size} in memory, {stream.waiting:,} waiting"

@@ -3,10 +3,8 @@
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from waterclock.cli.connection import call
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Topic, Yes, pass_on
 from waterclock.cli.output.messages import view_json
 from waterclock.cli.output.terminal import (
@@ -15,14 +13,18 @@ from waterclock.cli.output.terminal import (
     counted,
     one_line,
     print_json,
+    say,
     size_text,
     span_text,
+    styled,
     table,
 )
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from waterclock.client.client import Client
+    from rich.console import Console
+
+    from waterclock.client.unary.client import UnaryClient
     from waterclock.model.views import TopicInfo
 
 app = typer.Typer(invoke_without_command=True)
@@ -94,7 +96,7 @@ def list_topics(address: Address = None, as_json: AsJson = False) -> None:
     elif found:
         tell_all(console(), found)
     else:
-        console().print("No topics yet: publishing to one makes it.")
+        say("No topics yet: publishing to one makes it.")
 
 
 @app.command("show")
@@ -125,7 +127,7 @@ def create(
         partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
     )
 
-    async def work(client: "Client") -> "TopicInfo":
+    async def work(client: "UnaryClient") -> "TopicInfo":
         return await client.topics.create(
             topic, if_absent=if_absent, replication_factor=replication_factor, **settings
         )
@@ -163,7 +165,7 @@ def delete(
 ) -> None:
     """Delete a topic with all its messages, scheduled ones included."""
 
-    async def work(client: "Client") -> None:
+    async def work(client: "UnaryClient") -> None:
         found = await client.topics.get(topic)
         what = f"its {size_text(_size(found))} of messages and {_scheduled(found):,} scheduled"
         ask(f"Delete {found.name} with {what}, for good?", is_agreed=yes)
@@ -173,7 +175,7 @@ def delete(
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:
-        console().print(f"Deleted {topic}.")
+        say(f"Deleted {topic}.")
 
 
 def _settings(
@@ -230,7 +232,7 @@ def _answer(topic: "TopicInfo", *, as_json: bool) -> None:
         tell(console(), topic)
 
 
-def tell_all(out: Console, topics: "list[TopicInfo]") -> None:
+def tell_all(out: "Console", topics: "list[TopicInfo]") -> None:
     """Show a line for each topic."""
     lines = table(out, "topic", ">partitions", ">offsets", ">size", ">scheduled", "~problem")
     for topic in topics:
@@ -241,12 +243,12 @@ def tell_all(out: Console, topics: "list[TopicInfo]") -> None:
             f"{_offsets(topic):,}",
             size_text(_size(topic)),
             f"{_scheduled(topic):,}",
-            Text(f"{counted(len(problems), 'partition')}", style="bold red") if problems else "",
+            styled(f"{counted(len(problems), 'partition')}", style="bold red") if problems else "",
         )
     out.print(lines)
 
 
-def tell(out: Console, topic: "TopicInfo") -> None:
+def tell(out: "Console", topic: "TopicInfo") -> None:
     """Show one topic: what was said about it, then its partitions."""
     out.print(f"{topic.name}: {', '.join(_said(topic))}", style="bold", soft_wrap=True)
     out.print()
@@ -258,7 +260,7 @@ def tell(out: Console, topic: "TopicInfo") -> None:
             f"{each.end_offset:,}",
             size_text(each.size_bytes),
             f"{each.scheduled:,}",
-            Text(one_line(each.problem), style="bold red"),
+            styled(one_line(each.problem), style="bold red"),
         )
     out.print(lines)
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shlex
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,14 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import waterclock
-from waterclock.cli.commands.cluster.local import NODES_MAX, NODES_MIN, run_local_cluster
 from waterclock.cli.daemon import ConfigFile, Verbose, file_text, flags_of
-from waterclock.cli.output.terminal import busy, console, next_lines, print_json, program
+from waterclock.cli.output.terminal import print_json, program
 from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
 from waterclock.runtime.structured_log import begin_log
 
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from waterclock.server.addresses import Addresses
 
 DEFAULT_PORT = 9000
+NODES_MIN, NODES_MAX = 2, 9
 _PORT_HINTS = {
     "cluster.grpc_port": "another node may be running; choose another port with --grpc-port",
     "cluster.http_port": "choose another port with --http-port",
@@ -113,6 +111,8 @@ def up(
 
     config = read_config()
     if nodes is not None:
+        from waterclock.cli.commands.cluster.local import run_local_cluster
+
         given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
         with _hinting():
             run_local_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
@@ -120,18 +120,15 @@ def up(
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
-        starting.enter_context(busy("starting"))
-        _Run(config, console(), starting, as_json=as_json).until_stopped(read_config)
+        starting.enter_context(_starting())
+        _Run(config, starting, as_json=as_json).until_stopped(read_config)
 
 
 class _Run:
     """One run of a node, printed as it goes."""
 
-    def __init__(
-        self, config: "Config", out: Console, starting: ExitStack, *, as_json: bool
-    ) -> None:
+    def __init__(self, config: "Config", starting: ExitStack, *, as_json: bool) -> None:
         self._config = config
-        self._out = out
         self._starting = starting
         """What is shown meanwhile."""
         self._as_json = as_json
@@ -159,22 +156,22 @@ class _Run:
         if self._as_json:
             print_json(plain(self._config, addresses))
         else:
-            tell_ready(self._out, self._config, addresses)
+            tell_ready(self._config, addresses)
 
     def _stopping(self) -> None:
         self._stopping_at = time.monotonic()
         if not self._as_json:
             drain_s = self._config.server.drain_ms / 1_000
-            self._out.print(
+            typer.secho(
                 f"\nStopping: calls have up to {drain_s:g} s to finish, then timers and progress"
                 " are saved. Ctrl-C again ends it at once.",
-                style="yellow",
+                fg="yellow",
             )
 
     def _stopped(self) -> None:
         if not self._as_json and self._stopping_at is not None:
             seconds = time.monotonic() - self._stopping_at
-            self._out.print(f"Stopped in {seconds:.1f} s; everything is on disk.", style="green")
+            typer.secho(f"Stopped in {seconds:.1f} s; everything is on disk.", fg="green")
 
 
 # Settings
@@ -233,22 +230,41 @@ def plain(config: "Config", addresses: "Addresses") -> dict[str, object]:
     }
 
 
-def tell_ready(out: Console, config: "Config", addresses: "Addresses") -> None:
-    """Say that the node is there, where, and what to type next."""
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Show on stderr, if it is a terminal, that the node is starting; its log may be long."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    print("starting", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print(" " * len("starting"), end="\r", file=sys.stderr, flush=True)
+
+
+def tell_ready(config: "Config", addresses: "Addresses") -> None:
+    """Say that the node is there, where, and what to type next: without Rich, for which those who
+    wait for the node would wait as well."""
     name = config.node.name or socket.gethostname()
-    out.print(f"Waterclock {waterclock.__version__}: node {name} is ready", style="bold")
-    facts = Table.grid(padding=(0, 2))
-    for what, where in (
+    typer.secho(f"Waterclock {waterclock.__version__}: node {name} is ready", bold=True)
+    facts = [
         ("gRPC", addresses.grpc),
         ("HTTP", addresses.http),
         ("data", str(Path(config.node.data_folder).absolute())),
         *([("cluster", config.cluster.name)] if config.cluster.is_clustered else ()),
-    ):
-        facts.add_row(Text(f"   {what}", style="dim"), where)
-    out.print(facts)
-    out.print()
-    out.print("Type in another terminal (Ctrl-C here stops the node):", style="bold")
-    next_lines(out, _lines(config, addresses))
+    ]
+    width = max(len(what) for what, _ in facts)
+    for what, where in facts:
+        typer.echo(f"{typer.style(f'   {what:<{width}}', dim=True)}  {where}")
+    typer.echo()
+    typer.secho("Type in another terminal (Ctrl-C here stops the node):", bold=True)
+    lines = _lines(config, addresses)
+    width = max(len(line) for line, _ in lines)
+    for line, why in lines:
+        shown = typer.style(f"   {line:<{width}}  ", fg="cyan")
+        typer.echo(f"{shown}{typer.style(f'# {why}', dim=True)}")
+    sys.stdout.flush()
 
 
 def _admin_credential(config: "Config") -> Path:

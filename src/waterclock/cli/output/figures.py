@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from math import ceil
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 BAR_CHARS = 32
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0))
 
 
-def bars(out: Console, counts: Sequence[tuple[str, int]]) -> Table:
+def bars(out: "Console", counts: Sequence[tuple[str, int]]) -> "Table":
     """Return a small histogram: one line with a label, a bar and a count for each."""
+    from rich.table import Table
+    from rich.text import Text
+
     char = "█" if out.encoding.startswith("utf") else "#"
     most = max((count for _, count in counts), default=0)
     drawn = Table.grid(padding=(0, 1))

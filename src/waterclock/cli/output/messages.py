@@ -5,18 +5,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from rich.text import Text
-
 from waterclock.cli.output.figures import ms_text
 from waterclock.cli.output.terminal import (
     bytes_json,
     bytes_text,
     console,
     print_json,
+    styled,
     time_text,
 )
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from waterclock.model.views import View
 
 KEY_CHARS = 40
@@ -72,8 +73,8 @@ class MessagePrinter:
                 self._out.print(self._line(message, attempt), soft_wrap=True)
                 self._out.file.flush()
 
-    def _line(self, message: StoredMessage, attempt: int | None) -> Text:
-        line = Text(f"{message.partition}/{message.offset}", style="dim")
+    def _line(self, message: StoredMessage, attempt: int | None) -> "Text":
+        line = styled(f"{message.partition}/{message.offset}", style="dim")
         if self._with_times:
             line.append(f"  {time_text(millis_of(message.appended))}")
         if message.key is not None:

@@ -15,23 +15,18 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from waterclock.model.errors import BadInput
 from waterclock.model.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 PIPE_WIDTH = 160
 """In a pipe there is no edge to fit; this only bounds what a line may become."""
@@ -42,21 +37,44 @@ _SURROGATE = re.compile("[\udc80-\udcff]")
 _PROGRESS_BYTES = 1 * MIB
 
 
-class _Stdout(Console):
-    def on_broken_pipe(self) -> None:
-        """Let `Commands` print it as all other errors: Rich would end the process as failed."""
-        raise
-
-
-def console() -> Console:
+def console() -> "Console":
     """Return the console of stdout: coloured on a terminal, plain text in a pipe."""
+    from rich.console import Console
+
+    class Stdout(Console):
+        def on_broken_pipe(self) -> None:
+            """Let `Commands` print it as all other errors: Rich would end the process as failed."""
+            raise
+
     is_pipe = not sys.stdout.isatty()
     width = PIPE_WIDTH if is_pipe else None
-    return _Stdout(width=width, soft_wrap=is_pipe, highlight=False, markup=False, emoji=False)
+    return Stdout(width=width, soft_wrap=is_pipe, highlight=False, markup=False, emoji=False)
 
 
-def table(out: Console, *columns: str) -> Table:
+def say(line: str) -> None:
+    """Print a line for people that has no colours, without Rich, which takes its time to load."""
+    print(line)
+
+
+def styled(text: str, style: str = "", **options: Any) -> "Text":  # noqa: ANN401 - Rich's own
+    """Return text that stands out on a terminal."""
+    from rich.text import Text
+
+    return Text(text, style=style, **options)
+
+
+def grid() -> "Table":
+    """Return a table without a head or lines, of facts and their names."""
+    from rich.table import Table
+
+    return Table.grid(padding=(0, 2))
+
+
+def table(out: "Console", *columns: str) -> "Table":
     """Return an empty table; a column named `>…` is of numbers, only a column `~…` may wrap."""
+    from rich import box
+    from rich.table import Table
+
     made = Table(
         box=box.SIMPLE_HEAD if out.is_terminal else None,
         header_style="bold",
@@ -66,7 +84,7 @@ def table(out: Console, *columns: str) -> Table:
     )
     for column in columns:
         made.add_column(
-            Text(column.lstrip(">~")),
+            styled(column.lstrip(">~")),
             justify="right" if column.startswith(">") else "left",
             no_wrap=not column.startswith("~"),
             overflow="fold" if column.startswith("~") else "ellipsis",
@@ -82,6 +100,18 @@ def print_json(found: object) -> None:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show on stderr, if it is a terminal, how much of so many bytes is done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     err = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -106,19 +136,23 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
     """Show on stderr, if it is a terminal, what is being done; yields a way to say it anew."""
-    err = Console(stderr=True)
-    if not err.is_terminal:
+    if not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.console import Console
+
+    err = Console(stderr=True)
     with err.status(what) as status:
         yield status.update
 
 
 def note(text: str) -> None:
     """Print something for a person at a terminal, on stderr; a pipe gets nothing."""
-    err = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if err.is_terminal:
-        err.print(Text(text, style="dim"), soft_wrap=True)
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        err.print(styled(text, "dim"), soft_wrap=True)
 
 
 def tell_made(topic: str, partitions: int) -> None:
@@ -213,11 +247,11 @@ def program() -> str:
     return f"{shlex.quote(sys.executable)} -m waterclock"
 
 
-def next_lines(out: Console, lines: Sequence[tuple[str, str]]) -> None:
+def next_lines(out: "Console", lines: Sequence[tuple[str, str]]) -> None:
     """Show commands to type, each with what it is for."""
     width = max(len(line) for line, _ in lines)
     for line, why in lines:
-        command = Text(f"   {line:<{width}}  ", style="cyan").append(f"# {why}", style="dim")
+        command = styled(f"   {line:<{width}}  ", "cyan").append(f"# {why}", style="dim")
         out.print(command, soft_wrap=True)
 
 

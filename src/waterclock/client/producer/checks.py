@@ -7,9 +7,10 @@ apart.
 
 from collections.abc import Mapping, Sequence
 
-from waterclock.client.producer.columns import HeaderPairs
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.message import Message
+
+HeaderPairs = list[tuple[str, bytes]]
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a message takes besides its own bytes, here and in Arrow: id, offsets, due time."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from waterclock.client.producer.checks import HeaderPairs
 from waterclock.log.schema import HEADERS, MESSAGES, binaries, integers, maps
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
-
-HeaderPairs = list[tuple[str, bytes]]
 
 _BINARY = pa.binary()
 _INT64 = pa.int64()

@@ -25,12 +25,12 @@ from waterclock.client.producer.arrow import ArrowReceipt, messages_of, receipt_
 from waterclock.client.producer.batch import ManyCall, Outcome, ProducerBatch, receipts_of
 from waterclock.client.producer.checks import (
     MESSAGE_OVERHEAD_BYTES,
+    HeaderPairs,
     as_bytes,
     checked_headers,
     checked_messages,
     message_bytes,
 )
-from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.encryption import encrypted, encrypted_rows
 from waterclock.client.producer.publish_stream import PublishStream
 from waterclock.client.producer.send_buffer import SendBuffer

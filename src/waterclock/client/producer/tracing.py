@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from waterclock.client.connection import Connection
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.batch import ProducerBatch
-from waterclock.client.producer.checks import message_bytes
-from waterclock.client.producer.columns import HeaderPairs
+from waterclock.client.producer.checks import HeaderPairs, message_bytes
 from waterclock.client.producer.producer import Destination, Producer
 from waterclock.client.results import Receipt
 from waterclock.log.schema import HEADERS, MESSAGES, maps

@@ -8,7 +8,6 @@ Any node of a cluster answers for any stream. So if one does not, another is ask
 the nodes name; their HTTP has a current node of its own, for it may fail while gRPC does not.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,12 +19,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waterclock.client.connection import Connection, others_of
+from waterclock.client.calls import Calls, Http, others_of
 from waterclock.client.due import span_ms
 from waterclock.client.errors import UnusableAddress, error_of_answer
 from waterclock.client.nodes import Nodes
 from waterclock.client.retry import is_for_another, is_transient, was_never_sent, was_refused
-from waterclock.client.streams.http_pool import PORTS, HttpPool, HttpRequest, request_head
+from waterclock.client.streams.http_request import PORTS, HttpRequest, request_head
 from waterclock.client.streams.results import decoded
 from waterclock.client.target import is_own_host
 from waterclock.model.errors import (
@@ -55,7 +54,7 @@ DEFAULT_WAIT_MS = 30 * SECOND_MS
 class StreamCalls:
     """Asks a node. Let it `meet` one before use, close it after."""
 
-    def __init__(self, connection: Connection, http_address: str | None) -> None:
+    def __init__(self, connection: Calls, http_address: str | None) -> None:
         self.connection = connection
         credential = connection.target.credential
         self._scheme = "http" if credential is None else "https"
@@ -65,7 +64,7 @@ class StreamCalls:
         for url in self._given:
             request_head(url, credential)  # a mistake is raised at once
         self._nodes: Nodes | None = None
-        self._pools: dict[str, HttpPool] = {}
+        self._pools: dict[str, Http] = {}
 
     def __repr__(self) -> str:
         return f"<StreamCalls by {[*self._pools.values()]}>"
@@ -89,15 +88,11 @@ class StreamCalls:
             pool.close()
 
     @property
-    def pool(self) -> HttpPool:
+    def pool(self) -> Http:
         """The connections to the current node, made when first used."""
-        connection, url = self.connection, self._url
+        url = self._url
         if url not in self._pools:
-            self._pools[url] = HttpPool(
-                url,
-                connections_max=connection.settings.stream_connections_max,
-                credential=connection.target.credential,
-            )
+            self._pools[url] = self.connection.http(url)
         return self._pools[url]
 
     @property
@@ -145,7 +140,7 @@ class StreamCalls:
                 is_over = clock.monotonic_ms() + pause_ms >= ends_ms
                 if is_over or not _may_repeat(error, is_safe=is_safe, is_left=is_left):
                     raise
-            await asyncio.sleep(pause_ms / 1_000)
+            await self.connection.pause(pause_ms)
 
     async def _once(self, request: HttpRequest, timeout_ms: int) -> dict[str, Any]:
         pool = self.pool

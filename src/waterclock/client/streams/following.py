@@ -13,9 +13,10 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
+from waterclock.client.node_wait import NodeWait
 from waterclock.client.retry import is_transient
 from waterclock.client.streams.calls import StreamCalls
-from waterclock.client.streams.http_pool import HttpRequest
+from waterclock.client.streams.http_request import HttpRequest
 from waterclock.client.streams.results import StreamMessage, page_of
 from waterclock.model.errors import Closed, Gone, MatchTimeout, WaterclockError
 
@@ -35,7 +36,7 @@ class Following:
     ) -> None:
         self.stream = stream
         self._calls = calls
-        self._wait = calls.connection.wait()
+        self._wait = NodeWait(calls.connection.nodes, calls.connection.clock)
         self._consumer = consumer
         self._behind = resume or (EARLIEST if consumer is None else CONFIRMED)
         """What the next poll goes on after."""

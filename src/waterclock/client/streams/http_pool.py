@@ -7,36 +7,24 @@ so that they never keep away the very send they wait for.
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit
 
-from waterclock.client.errors import needs_tls, tls_failure, unreachable
-from waterclock.client.streams.http_wire import (
+from waterclock.client.errors import NotConnected, needs_tls, tls_failure, unreachable
+from waterclock.client.streams.http_request import (
     ConnectionBroken,
     HttpAnswer,
-    HttpConnection,
-    NotConnected,
+    HttpRequest,
+    encoded_request,
+    request_head,
 )
+from waterclock.client.streams.http_wire import HttpConnection
 from waterclock.client.tls_probe import speaks_tls
-from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut, WaterclockError
+from waterclock.model.errors import Closed, Overloaded, TimedOut, WaterclockError
 from waterclock.security.credential import Credential
 from waterclock.security.tls import client_context
 
 IDLE_S = 30.0
 """A connection that was idle for longer is not used again: less than nodes and most proxies keep
 one, so that a request does not meet a connection that is being closed."""
-PORTS = {"http": 80, "https": 443}
-
-
-class HttpRequest(NamedTuple):
-    method: str
-    path: str
-    query: Mapping[str, object] = {}
-    body: bytes | None = None
-    is_poll: bool = False
-    """It waits for others, perhaps for long."""
-    headers: Sequence[tuple[str, str]] = ()
 
 
 class HttpPool:
@@ -71,7 +59,7 @@ class HttpPool:
 
     async def ask(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Return the answer to a request; if none comes in time, raise TimedOut."""
-        data = self._encoded(request)
+        data = encoded_request(self._head, request)
         stage = "waiting"
         try:
             async with asyncio.timeout(timeout_s), self._places[request.is_poll]:
@@ -154,36 +142,3 @@ class HttpPool:
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closed("the client was closed")
-
-    def _encoded(self, request: HttpRequest) -> bytes:
-        query = urlencode(request.query)
-        target = f"{request.path}?{query}" if query else request.path
-        lines = self._head % (request.method, target)
-        if request.headers:
-            lines += "".join(f"{name}: {text}\r\n" for name, text in request.headers)
-        if request.body is None:
-            return f"{lines}\r\n".encode()
-        kind = f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n\r\n"
-        return f"{lines}{kind}".encode() + request.body
-
-
-def request_head(url: str, credential: Credential | None = None) -> tuple[str, int, str]:
-    """Return host, port, and the head of a request with places for method and target.
-
-    Raises BadInput if the URL is none, or would have a token sent in the open.
-    """
-    scheme = "http" if credential is None else "https"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-        parts = urlsplit("")
-    if parts.scheme != scheme or not host or parts.query or parts.fragment or parts.username:
-        hint = "" if parts.scheme != "https" else ": https needs a credential"
-        raise BadInput(f"http_address {url!r} is not of the form {scheme}://host:port{hint}")
-    prefix, place = (text.replace("%", "%%") for text in (parts.path.rstrip("/"), parts.netloc))
-    head = f"%s {prefix}%s HTTP/1.1\r\nHost: {place}\r\nAccept: application/json\r\n"
-    if credential is not None:
-        head += f"Authorization: Bearer {credential.token}\r\n"
-    return host, PORTS[scheme] if port is None else port, head

@@ -8,34 +8,19 @@ end of another's answer. What was sent then may have happened, which `Connection
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from waterclock.client.errors import NotConnected as NotConnected
-from waterclock.model.errors import BadInput, Unreachable, WaterclockError
-from waterclock.model.units import GIB, KIB
-
-ANSWER_BYTES_MAX = 1 * GIB
-"""The body of an answer. Nodes answer with less: more is not a node."""
-HEAD_BYTES_MAX = 64 * KIB
-
-
-_SETTINGS = 4
-_SPEAKS_GRPC = (
-    "http_address: what answers there speaks gRPC, not HTTP. Type the port the node has for HTTP, "
-    "8080 by default, as in http://localhost:8080"
+from waterclock.client.streams.http_request import (
+    ANSWER_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    SPEAKS_GRPC,
+    ConnectionBroken,
+    HttpAnswer,
+    is_http2,
 )
-
-
-class ConnectionBroken(Unreachable):
-    """The connection was lost before the answer was whole: the request may have been served."""
-
-
-class HttpAnswer(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
+from waterclock.model.errors import BadInput, WaterclockError
 
 
 class HttpConnection(asyncio.Protocol):
@@ -106,15 +91,15 @@ class HttpConnection(asyncio.Protocol):
         """Feed the parser, which calls back."""
         self.has_heard = True
         if self._waiting is None or self._waiting.done():
-            if _is_http2(data):  # gRPC speaks first
-                self._problem = BadInput(_SPEAKS_GRPC)
+            if is_http2(data):  # gRPC speaks first
+                self._problem = BadInput(SPEAKS_GRPC)
             self.abort()  # nobody asked
             return
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            if _is_http2(data):
-                self._fail_with(BadInput(_SPEAKS_GRPC))
+            if is_http2(data):
+                self._fail_with(BadInput(SPEAKS_GRPC))
             self._fail(f"what came is no answer: {error}")
         else:
             if not self._is_in_body:
@@ -173,8 +158,3 @@ class HttpConnection(asyncio.Protocol):
             # Last, for over TLS this reads on, and comes back here with the end of the connection.
             self._is_over = True
             self._transport.close()
-
-
-def _is_http2(data: bytes) -> bool:
-    """Return whether this is how a server of gRPC begins: with its settings (RFC 9113, 3.4)."""
-    return len(data) >= 9 and data[0] == 0 and data[3] == _SETTINGS and data[5:9] == bytes(4)

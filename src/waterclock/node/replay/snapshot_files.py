@@ -9,12 +9,12 @@ that ascend. Anything else is `Damaged`, and says of which file.
 from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
-from pyarrow import parquet as pq
 
 from waterclock.delivery.spans import Range, ranges_of
 from waterclock.log.arrays import as_numpy
@@ -30,6 +30,9 @@ from waterclock.log.snapshot import (
 )
 from waterclock.model.errors import Damaged, WaterclockError
 from waterclock.model.units import MIB
+
+if TYPE_CHECKING:
+    from pyarrow import parquet as pq
 
 Int64s = npt.NDArray[np.int64]
 
@@ -102,7 +105,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             open_file(folder, file).close()
 
 
-def open_file(folder: Path, file: SnapshotFile) -> pq.ParquetFile:
+def open_file(folder: Path, file: SnapshotFile) -> "pq.ParquetFile":
     """Open a file whose size and footer are what the manifest says; raises Damaged."""
     path = folder / file.path
     try:
@@ -111,6 +114,8 @@ def open_file(folder: Path, file: SnapshotFile) -> pq.ParquetFile:
         size = path.stat().st_size
         if size != file.size_bytes:
             raise Damaged(f"{path}: has {size} bytes, and {file.size_bytes} by the manifest")
+        from pyarrow import parquet as pq  # most nodes never have a snapshot
+
         opened = pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise Damaged(f"{path}: {error}") from error
@@ -125,7 +130,7 @@ def open_file(folder: Path, file: SnapshotFile) -> pq.ParquetFile:
     return opened
 
 
-def _check_footer(path: Path, opened: pq.ParquetFile, file: SnapshotFile) -> None:
+def _check_footer(path: Path, opened: "pq.ParquetFile", file: SnapshotFile) -> None:
     footer = opened.metadata
     if footer.num_rows != file.rows:
         raise Damaged(f"{path}: has {footer.num_rows} rows, and {file.rows} by the manifest")
@@ -183,7 +188,7 @@ class PartitionRows:
                         yield batches
 
     def _batches(
-        self, file: SnapshotFile, opened: pq.ParquetFile, number: int
+        self, file: SnapshotFile, opened: "pq.ParquetFile", number: int
     ) -> list[SnapshotBatch]:
         path = self._folder / file.path
         try:
@@ -216,7 +221,7 @@ def _ascend(offsets: Int64s, file: SnapshotFile) -> bool:
     return bool(is_within and (np.diff(offsets) > 0).all())
 
 
-def _last_offset(opened: pq.ParquetFile, number: int) -> int:
+def _last_offset(opened: "pq.ParquetFile", number: int) -> int:
     """Return the greatest offset of a row group, as far as its file tells without reading it."""
     column = opened.metadata.row_group(number).column(0)
     statistics = column.statistics if column.path_in_schema == "offset" else None

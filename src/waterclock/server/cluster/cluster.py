@@ -13,7 +13,6 @@ from waterclock.cluster.remote_calls import CALL
 from waterclock.cluster.remote_publishes import PUBLISH
 from waterclock.cluster.replication.copies import INSTALL
 from waterclock.cluster.replication.pieces import REPLICATE
-from waterclock.model.errors import NotSupported
 from waterclock.node.node import Node
 from waterclock.node.places import Places
 from waterclock.node.streams.host import StreamHost
@@ -160,10 +159,3 @@ class Cluster:
             self.replicator.process_gone(node_id)
         if self.membership is not None:
             self.membership.process_gone(node_id)
-
-
-def orders_of(cluster: Cluster | None) -> Orders:
-    """Return what takes orders of people; raises NotSupported where there is nothing to move."""
-    if cluster is None or cluster.orders is None:
-        raise NotSupported("replicas are moved where there are some: set cluster.etcd")
-    return cluster.orders

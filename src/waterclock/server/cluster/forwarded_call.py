@@ -25,6 +25,7 @@ from waterclock.server.http.messages import (
     problem,
 )
 from waterclock.server.http.problems import RETRY_AFTER, problem_of
+from waterclock.server.streams.not_owner import NOT_OWNER_HERE
 
 if TYPE_CHECKING:
     from waterclock.server.cluster.forwarder import Forwarder
@@ -259,10 +260,6 @@ class PlacedCall(ForwardedCall):
 
 def _gone(call: ForwardedCall) -> None:
     call.leave()
-
-
-NOT_OWNER_HERE = Response(NOT_OWNER)
-"""What the API of streams says to a request that came from another node, or that comes back."""
 
 
 class _Feed:

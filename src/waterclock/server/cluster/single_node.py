@@ -7,7 +7,7 @@ The node's own topics, such as its audit, are its own anyway, and can be read.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import Message
 
@@ -17,6 +17,10 @@ from waterclock.server.grpc.needs import METHODS
 from waterclock.server.http.messages import Answered, Later, Request
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.permits import field_reader
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
+    from waterclock.server.cluster.replication.orders import Orders
 
 NO_TOPICS: Final = "topics on several nodes need etcd: set cluster.etcd"
 NO_STORE: Final = (
@@ -78,3 +82,10 @@ def _refusing(operation: Operation) -> Operation:
         return operation.handler(request)
 
     return replace(operation, handler=handle)
+
+
+def orders_of(cluster: "Cluster | None") -> "Orders":
+    """Return what takes orders of people; raises NotSupported where there is nothing to move."""
+    if cluster is None or cluster.orders is None:
+        raise NotSupported("replicas are moved where there are some: set cluster.etcd")
+    return cluster.orders

@@ -31,6 +31,7 @@ from waterclock.server.addresses import Addresses, address_of, bind_errors
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.replication.node_replication import NodeReplication
+from waterclock.server.cluster.replication.start_watch import awaited
 from waterclock.server.cluster.replication.starting import replicating
 from waterclock.server.cluster.shared_keys import SharedKeys
 from waterclock.server.cluster.single_node import refusal_of_store
@@ -88,6 +89,12 @@ class ClusteredNode:
         ):
             self._replication = replication
             yield replication
+
+    def awaited(self) -> str:
+        """Return what the node cannot start without; empty: nothing."""
+        if self._replication is None:
+            return ""
+        return awaited(self._replication.replicator, self._config.cluster.etcd)
 
     def take(self, node: Node) -> None:
         """Take up the node, which runs by now."""

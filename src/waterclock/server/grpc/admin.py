@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -12,16 +13,19 @@ from waterclock.model.views import GroupInfo, TopicSettings
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
-from waterclock.server.cluster.cluster import Cluster, orders_of
+from waterclock.server.cluster.single_node import orders_of
 from waterclock.server.grpc.fields import check_not_negative, member_of
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
 
 
 class AdminApi:
     """The methods of `waterclock.v1.Admin`."""
 
-    def __init__(self, node: Node, *, http_address: str, cluster: Cluster | None = None) -> None:
+    def __init__(self, node: Node, *, http_address: str, cluster: "Cluster | None" = None) -> None:
         self._node = node
         self._http_address = http_address
         self._cluster = cluster

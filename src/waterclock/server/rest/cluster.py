@@ -14,7 +14,7 @@ A node without others is a cluster of one: itself.
 """
 
 import asyncio
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -30,12 +30,15 @@ from waterclock.model.cluster_views import (
 from waterclock.node.node import Node
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.security.rights import Needs
-from waterclock.server.cluster.cluster import Cluster, orders_of
 from waterclock.server.cluster.replication_status import ReplicationStatus, led, whole
+from waterclock.server.cluster.single_node import orders_of
 from waterclock.server.http.input import body_of
 from waterclock.server.http.messages import Answered, Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import AnyTopicName, RequestModel
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
 
 RING = "/cluster/ring"
 REPLICATION = "/cluster/replication"
@@ -95,7 +98,7 @@ class MoveRequest(RequestModel):
 class ClusterApi:
     """Answers questions about the nodes."""
 
-    def __init__(self, node: Node, cluster: Cluster | None) -> None:
+    def __init__(self, node: Node, cluster: "Cluster | None") -> None:
         self._node = node
         self._cluster = cluster
         self.http_address = ""
@@ -132,7 +135,7 @@ class ClusterApi:
             return json(200, RingView(ring.version, [own]))
         return self._whole_ring(self._cluster)
 
-    async def _whole_ring(self, cluster: Cluster) -> Response:
+    async def _whole_ring(self, cluster: "Cluster") -> Response:
         ring = cluster.ownership.ring
         counts = await asyncio.gather(*(self._streams_of(name, cluster) for name in ring.nodes))
         shares = ring.shares()
@@ -142,7 +145,7 @@ class ClusterApi:
         ]
         return json(200, RingView(ring.version, nodes))
 
-    async def _streams_of(self, name: str, cluster: Cluster) -> int:
+    async def _streams_of(self, name: str, cluster: "Cluster") -> int:
         """Return how many streams a node has in memory; -1 if it does not say."""
         if name == self._node.name:
             return len(self._node.streams.table)
@@ -163,12 +166,12 @@ class ClusterApi:
             return json(200, Replication(led(status.views(), self._node.name)))
         return self._whole_replication(self._cluster, status)
 
-    async def _whole_replication(self, cluster: Cluster, status: ReplicationStatus) -> Response:
+    async def _whole_replication(self, cluster: "Cluster", status: ReplicationStatus) -> Response:
         others = [self._led_by(name, cluster) for name in cluster.peers.linked]
         answers = await asyncio.gather(*others)
         return json(200, Replication(whole(status.views(), answers)))
 
-    async def _led_by(self, name: str, cluster: Cluster) -> list[ReplicationView]:
+    async def _led_by(self, name: str, cluster: "Cluster") -> list[ReplicationView]:
         """Return what another node leads; nothing if it does not say."""
         assert cluster.forwarder is not None
         answer = await cluster.forwarder.ask_node(name, REPLICATION.encode(), b"")

@@ -8,6 +8,7 @@ GET /metrics         for Prometheus
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,10 +16,12 @@ import waterclock
 from waterclock.node.node import Node
 from waterclock.node.problems import HealthProblem
 from waterclock.security.rights import OPEN, Needs
-from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
 
 LIVE = "/health/live"
 READY = "/health/ready"
@@ -66,7 +69,7 @@ class Ready(msgspec.Struct, omit_defaults=True):
     """Nodes of the cluster that are there, this one included; absent if it has none."""
 
 
-def operations(node: Node, metrics: Metrics, cluster: Cluster | None = None) -> list[Operation]:
+def operations(node: Node, metrics: Metrics, cluster: "Cluster | None" = None) -> list[Operation]:
     """Return the part of the table for operators."""
     hello, alive, well = json(200, HELLO), json(200, Live("live")), json(200, Health("ok"))
 

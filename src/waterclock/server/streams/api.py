@@ -12,6 +12,7 @@ All of it also below /api/v1, but for send and receive, which are there as iPubS
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -22,9 +23,6 @@ from waterclock.model.sections import MatchingConfig
 from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
-from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
-from waterclock.server.cluster.forwarder import Forwarder
-from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import (
     JSON,
@@ -54,6 +52,7 @@ from waterclock.server.streams.models import (
     StreamParameters,
     span_ms,
 )
+from waterclock.server.streams.not_owner import NOT_OWNER_HERE
 from waterclock.server.streams.reader import LATEST, StoredReader
 from waterclock.server.streams.responses import (
     VOCABULARIES,
@@ -65,6 +64,10 @@ from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiters import Receiver, Sender
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.hot_streams import HotStreams
 
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: made-up ones should not fill our memory."""

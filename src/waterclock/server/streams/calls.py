@@ -6,9 +6,9 @@ A poll that waits is two small objects, this and the core's; it has no task and 
 from collections.abc import Callable
 
 from waterclock.node.streams.host import StreamHost
-from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
 from waterclock.server.http.messages import Pending, Response, Streamed, problem
 from waterclock.server.http.problems import RETRY_AFTER
+from waterclock.server.streams.not_owner import NOT_OWNER_HERE
 from waterclock.server.streams.responses import (
     OVERWRITTEN,
     Vocabulary,

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
 from waterclock.node.node import Node
-from waterclock.server.cluster.forwarder import Forwarder
-from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.http.input import parameters_of
 from waterclock.server.http.messages import Answered, Later, Request, Response, json
 from waterclock.server.rest.models import OFFSET_MAX
 from waterclock.server.streams.models import StreamList
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.hot_streams import HotStreams
 
 LIST_MAX = 1_000
 NODE_STEP = 1 << 40
@@ -57,7 +59,7 @@ class StreamListing:
             return names
         return (name for name in names if not hot.is_part_only(name))
 
-    async def _list_all(self, request: Request, asked: Listed, forwarder: Forwarder) -> Response:
+    async def _list_all(self, request: Request, asked: Listed, forwarder: "Forwarder") -> Response:
         """Answer with streams of all nodes, one node's after the other's."""
         nodes = [None, *sorted(self._node.ownership.others)]
         sees = request.principal.rights.sees
@@ -76,7 +78,7 @@ class StreamListing:
         return json(200, StreamList(names, following, unreachable))
 
     async def _page(
-        self, node: str | None, path: bytes, start: int, limit: int, forwarder: Forwarder
+        self, node: str | None, path: bytes, start: int, limit: int, forwarder: "Forwarder"
     ) -> StreamList | None:
         """Return names of one node's streams; None if it does not answer."""
         if node is None:

@@ -3,16 +3,13 @@
 What moves replicas is in `placement`.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from waterclock.cli.commands.cluster import placement
-from waterclock.cli.connection import call, call_until_ended
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, pass_on
 from waterclock.cli.output.messages import view_json
 from waterclock.cli.output.terminal import (
@@ -20,11 +17,16 @@ from waterclock.cli.output.terminal import (
     counted,
     one_line,
     print_json,
+    say,
+    styled,
     table,
     time_text,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from waterclock.client.client import Client
     from waterclock.model.cluster_views import (
         EventView,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
         RingView,
     )
 
-FOLLOW_S = 0.5
+FOLLOW_MS = 500
 STYLES = {"alive": "green", "suspect": "yellow", "leaving": "yellow", "failed": "bold red"}
 PRESENT = ("alive", "suspect", "leaving")
 KINDS = {
@@ -94,7 +96,7 @@ def status(
     elif found:
         tell_replication(console(), chosen, len(found))
     else:
-        console().print("No topic is replicated: there is none, or the node has no cluster.etcd.")
+        say("No topic is replicated: there is none, or the node has no cluster.etcd.")
 
 
 @app.command("events")
@@ -106,14 +108,13 @@ def events(
     as_json: AsJson = False,
 ) -> None:
     """Show who came and went, as far as the node that is asked remembers."""
-    out = console()
 
     def show(found: "Sequence[EventView]") -> None:
         for event in found:
             if as_json:
                 print_json(view_json(event))
             else:
-                out.print(_event_line(event), soft_wrap=True)
+                console().print(_event_line(event), soft_wrap=True)
 
     async def follow(client: "Client") -> None:
         known: list[EventView] = []
@@ -121,15 +122,17 @@ def events(
             found = await client.cluster.events()
             show(news(known, found))
             known = found
-            await asyncio.sleep(FOLLOW_S)
+            await client._connection.pause(FOLLOW_MS)
 
     if is_followed:
+        from waterclock.cli.connection import call_until_ended
+
         call_until_ended(address, follow)
         return
     found = call(address, lambda client: client.cluster.events())
     show(found)
     if not found and not as_json:
-        out.print("Nothing has happened: no member came or went since the node was started.")
+        say("Nothing has happened: no member came or went since the node was started.")
 
 
 def news(known: "Sequence[EventView]", found: "Sequence[EventView]") -> "Sequence[EventView]":
@@ -142,13 +145,13 @@ def news(known: "Sequence[EventView]", found: "Sequence[EventView]") -> "Sequenc
 # What is shown
 
 
-def tell_members(out: Console, found: "list[MemberView]") -> None:
+def tell_members(out: "Console", found: "list[MemberView]") -> None:
     """Show a line for each member, the node that was asked first."""
     lines = table(out, "name", "state", "HTTP", "gossip", "peer link", "zone", ">level")
     for member in sorted(found, key=lambda each: (not each.is_self, each.name)):
         lines.add_row(
-            Text(one_line(member.name), style="bold" if member.is_self else ""),
-            Text(member.state, style=STYLES.get(member.state, "dim")),
+            styled(one_line(member.name), style="bold" if member.is_self else ""),
+            styled(member.state, style=STYLES.get(member.state, "dim")),
             one_line(member.http) or "-",
             member.address or "-",
             _link(member),
@@ -158,16 +161,16 @@ def tell_members(out: Console, found: "list[MemberView]") -> None:
     out.print(lines)
 
 
-def _link(member: "MemberView") -> Text:
+def _link(member: "MemberView") -> "Text":
     """Return where other nodes ask a member; one that should be there and cannot be stands out."""
     if not member.peer:
-        return Text("-")
+        return styled("-")
     is_missed = member.state in PRESENT and not (member.is_linked or member.is_self)
     shown = one_line(member.peer)
-    return Text(f"{shown} (no link)", style="yellow") if is_missed else Text(shown)
+    return styled(f"{shown} (no link)", style="yellow") if is_missed else styled(shown)
 
 
-def tell_ring(out: Console, found: "RingView") -> None:
+def tell_ring(out: "Console", found: "RingView") -> None:
     """Show who owns how much."""
     count = counted(len(found.nodes), "node")
     out.print(f"ring {found.version:010x} of {count}", style="bold")
@@ -178,17 +181,17 @@ def tell_ring(out: Console, found: "RingView") -> None:
     out.print(lines)
 
 
-def tell_replication(out: Console, found: "Sequence[ReplicationView]", count: int) -> None:
+def tell_replication(out: "Console", found: "Sequence[ReplicationView]", count: int) -> None:
     """Show a line for each of some partitions, of so many."""
     lines = table(
         out, "topic", ">partition", "leader", ">epoch", "state", ">committed", "~replicas", ">lag"
     )
     for view in found:
-        replicas = Text(", ").join(_replica(each, view) for each in view.replicas)
+        replicas = styled(", ").join(_replica(each, view) for each in view.replicas)
         lines.add_row(
             one_line(view.topic),
             str(view.partition),
-            Text(one_line(view.leader) or "nobody", style="" if view.leader else "bold red"),
+            styled(one_line(view.leader) or "nobody", style="" if view.leader else "bold red"),
             str(view.epoch),
             view.state,
             f"{view.committed_end:,}" if view.committed_end >= 0 else "-",
@@ -202,21 +205,21 @@ def tell_replication(out: Console, found: "Sequence[ReplicationView]", count: in
     out.print(text, style="bold red" if bad else "green")
 
 
-def _replica(replica: "ReplicaView", view: "ReplicationView") -> Text:
+def _replica(replica: "ReplicaView", view: "ReplicationView") -> "Text":
     name = one_line(replica.name)
     if replica.name == view.leader:
-        return Text(name, style="bold")
+        return styled(name, style="bold")
     if not replica.is_voter:
-        return Text(f"{name} (learns)", style="cyan")
-    return Text(name) if replica.is_linked else Text(f"{name} (away)", style="yellow")
+        return styled(f"{name} (learns)", style="cyan")
+    return styled(name) if replica.is_linked else styled(f"{name} (away)", style="yellow")
 
 
 def _judged(view: "ReplicationView") -> dict[str, object]:
     return {"lag": view.lag, "is_under_replicated": view.is_under_replicated}
 
 
-def _event_line(event: "EventView") -> Text:
-    line = Text(f"{time_text(event.time_ms)}  ", style="dim")
+def _event_line(event: "EventView") -> "Text":
+    line = styled(f"{time_text(event.time_ms)}  ", style="dim")
     line.append(f"{event.kind:<10}", style=KINDS.get(event.kind, ""))
     line.append(f" {one_line(event.member)}" if event.member else "", style="bold")
     return line.append(f" {one_line(event.detail)}" if event.detail else "")

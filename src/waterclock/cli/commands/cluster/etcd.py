@@ -152,7 +152,8 @@ async def running_etcd(
 
 
 async def _is_healthy(endpoint: str) -> bool:
-    from waterclock.client.streams.http_pool import HttpPool, HttpRequest
+    from waterclock.client.streams.http_pool import HttpPool
+    from waterclock.client.streams.http_request import HttpRequest
 
     pool = HttpPool(f"http://{endpoint}", connections_max=1)
     try:

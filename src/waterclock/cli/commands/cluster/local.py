@@ -40,7 +40,6 @@ from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 if TYPE_CHECKING:
     from waterclock.model.config import Config
 
-NODES_MIN, NODES_MAX = 2, 9
 EXIT_HUNG_UP = 128 + signal.SIGHUP
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _ERROR = "error: "

@@ -37,7 +37,8 @@ async def _until_joined(http_address: str, count: int, credential: Path | None) 
 
 
 async def _ring_size(http_address: str, credential_file: Path | None) -> int:
-    from waterclock.client.streams.http_pool import HttpPool, HttpRequest
+    from waterclock.client.streams.http_pool import HttpPool
+    from waterclock.client.streams.http_request import HttpRequest
     from waterclock.security.credential import Credential
 
     credential = None if credential_file is None else Credential.read(f"@{credential_file}")

@@ -1,0 +1,1 @@
+"""Calls to a node without gRPC's library: for programs that ask once and are gone."""
