@@ -22,7 +22,7 @@ from tests.integration.history import History
 from tests.integration.verdict import LogView, frames_of
 from tests.integration.verdict import Verdict as LogVerdict
 from tests.kit.verdict import Verdict
-from waterclock.cli.commands.log import logs_in
+from waterclock.cli.commands.logs.log import logs_in
 from waterclock.client.client import Client
 from waterclock.log.schema import decode, row_offsets
 from waterclock.model.errors import NotFound

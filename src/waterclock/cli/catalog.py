@@ -138,6 +138,6 @@ COMMANDS = {
         "See how far named replays have come, and forget them. Alone, it lists them.",
     ),
     "bench": Entry("bench", "app", RUNNING, "Measure a running node from here."),
-    "log": Entry("log_app", "app", UPKEEP, "Look into a log on disk, or repair it."),
+    "log": Entry("logs.log_app", "app", UPKEEP, "Look into a log on disk, or repair it."),
 }
 """In the order of the help."""

@@ -25,8 +25,7 @@ from waterclock.client.calls import DoneBefore, clock_difference, others_of
 from waterclock.client.channel import CurrentChannel, channel_of
 from waterclock.client.encryption import Keys
 from waterclock.client.errors import UnusableAddress, error_of, needs_tls, unreachable
-from waterclock.client.node_wait import NodeWait
-from waterclock.client.nodes import Nodes
+from waterclock.client.nodes import Nodes, NodeWait
 from waterclock.client.retry import (
     Backoff,
     is_for_another,

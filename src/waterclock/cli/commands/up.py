@@ -111,17 +111,23 @@ def up(
 
     config = read_config()
     if nodes is not None:
-        from waterclock.cli.commands.cluster.local import run_local_cluster
-
         given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
-        with _hinting():
-            run_local_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
+        _run_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
         return
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
         starting.enter_context(_starting())
         _Run(config, starting, as_json=as_json).until_stopped(read_config)
+
+
+def _run_cluster(
+    config: "Config", nodes: int, given: list[str], *, has_topics: bool | None, as_json: bool
+) -> None:
+    from waterclock.cli.commands.cluster.local import run_local_cluster
+
+    with _hinting():
+        run_local_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
 
 
 class _Run:

@@ -8,12 +8,11 @@ was handed out before it, and one that never comes back has confirmed nothing el
 gets every message at least once: after a crash, those since its last poll again.
 """
 
-import asyncio
 from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from waterclock.client.node_wait import NodeWait
+from waterclock.client.nodes import NodeWait
 from waterclock.client.retry import is_transient
 from waterclock.client.streams.calls import StreamCalls
 from waterclock.client.streams.http_request import HttpRequest
@@ -41,7 +40,9 @@ class Following:
         self._behind = resume or (EARLIEST if consumer is None else CONFIRMED)
         """What the next poll goes on after."""
         self._waiting: deque[StreamMessage] = deque()
-        self._turn = asyncio.Lock()
+        from asyncio import Lock  # here, for commands that follow nothing load this module too
+
+        self._turn = Lock()
         self.resume_token = resume
         """To go on after the last message that was handed out; None if there was none."""
 
@@ -110,7 +111,7 @@ class Following:
                     self._behind = batch[-1].resume_token
                 self._waiting.extend(batch)
                 return
-            await asyncio.sleep(backoff.next_ms() / 1_000)
+            await connection.pause(backoff.next_ms())
 
     async def _poll(self) -> dict[str, Any]:
         query = {**self._query(limit=MESSAGES_AT_ONCE), "resumeToken": self._behind}

@@ -7,13 +7,14 @@ Messages are JSON values. A stream exists from its first use; see docs/streams.m
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 
 from waterclock.client.streams.calls import StreamCalls, Wait, wait_ms_of
+from waterclock.client.streams.following import Following
 from waterclock.client.streams.http_request import HttpRequest
 from waterclock.client.streams.results import (
     Json,
@@ -26,9 +27,6 @@ from waterclock.client.streams.results import (
 )
 from waterclock.model.errors import BadInput, MatchTimeout
 from waterclock.model.views import NodeInfo, StreamInfo
-
-if TYPE_CHECKING:
-    from waterclock.client.streams.following import Following
 
 NAMES_AT_ONCE = 1_000
 
@@ -193,7 +191,7 @@ class Streams:
 
     def follow(
         self, stream: str, *, consumer: str | None = None, resume: str | None = None
-    ) -> "Following":
+    ) -> Following:
         """Return an async iterator over all messages, from the oldest there is, or after `resume`.
 
         It never ends by itself: connections that are lost are made again, and it goes on where it
@@ -203,8 +201,6 @@ class Streams:
         A named `consumer` begins after what it has confirmed: asking for more confirms what it got
         before, now and then, and so does `confirm()`. What it was given since comes again.
         """
-        from waterclock.client.streams.following import Following  # which needs a loop
-
         return Following(self._calls, _name(stream), consumer, resume)
 
     # Looking after

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waterclock.cli.commands.log import damage_json, one_log
+from waterclock.cli.commands.logs.log import damage_json, one_log
 from waterclock.cli.output.terminal import (
     bytes_json,
     bytes_text,

@@ -1,0 +1,1 @@
+"""`waterclock log`: looking into a log on disk, and repairing it."""
