@@ -102,7 +102,7 @@ def test_a_large_message_keeps_to_the_windows_of_the_node():
 
 
 def test_a_node_that_takes_no_more_calls_is_asked_by_a_new_connection():
-    has_gone = []
+    has_gone: list[str] = []
 
     def going(node, path, message, stream):
         if path.endswith("/Publish") and not has_gone:
