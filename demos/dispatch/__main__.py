@@ -19,8 +19,8 @@ from demos.dispatch.outcome import Outcome
 from demos.dispatch.run import DemoOptions, run
 from demos.dispatch.screen import Screen
 from waterclock.cli.app import run as run_program
-from waterclock.cli.connection import EXIT_INTERRUPTED
 from waterclock.cli.daemon import ONE_LINE, require_redis
+from waterclock.cli.node_call import EXIT_INTERRUPTED
 from waterclock.cli.options import AsJson
 from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput

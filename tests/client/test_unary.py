@@ -140,14 +140,14 @@ def test_an_error_is_the_one_that_the_node_raised():
 def test_what_is_not_safe_to_repeat_is_not_repeated():
     asked = []
 
-    def dying(node, path, message, stream):
+    def ends_at_once(node, path, message, stream):
         if path.endswith("/GetNode"):
             return of_node(node, path, message, stream)
         asked.append(path)
         return None
 
     with (
-        http2_node(dying) as node,
+        http2_node(ends_at_once) as node,
         UnaryClient(node.address, QUICK) as client,
         pytest.raises(Unreachable),
     ):

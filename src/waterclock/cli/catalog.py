@@ -123,7 +123,7 @@ COMMANDS = {
         "cluster.cluster",
         "app",
         UPKEEP,
-        "See who is in the cluster, who owns how much, and what happened. Alone, it lists members.",
+        "See who is in the cluster and what happened, and move replicas. Alone, it lists members.",
     ),
     "pipeline": Entry(
         "pipeline",

@@ -73,7 +73,7 @@ def cancels_nothing() -> None:
 
 def forgets_ids() -> None:
     """Who comes to lead does not know the ids of what it has copied."""
-    ReplicaLog._note_ids = lambda self, frame: None  # type: ignore[method-assign]
+    ReplicaLog._note_ids = lambda self, foreign: None  # type: ignore[method-assign]
 
 
 _KILL = tuple(Step(at_ms, Fault.KILL, Role.LEADER, 300) for at_ms in (1_500, 6_500, 11_500))

@@ -3,13 +3,11 @@
 What is wanted is kept by the cluster: a command that is ended takes nothing back.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Topic
 from waterclock.cli.output.messages import view_json
 from waterclock.cli.output.terminal import busy, console, counted, one_line, print_json, table
@@ -44,7 +42,7 @@ def drain(
         found = await client.cluster.drain(node)
         return found if is_left else await _until_empty(client, node)
 
-    found = call(address, work)
+    found = _call(address, work)
     if undo:
         _tell(found, f"{node} may have replicas again.", as_json=as_json)
     else:
@@ -64,7 +62,7 @@ def replace(
         found = await client.cluster.replace(node, target)
         return found if is_left else await _until_empty(client, node)
 
-    _tell_drained(call(address, work), node, as_json=as_json)
+    _tell_drained(_call(address, work), node, as_json=as_json)
 
 
 def move(
@@ -106,7 +104,7 @@ def move(
             found = await orders.move(topic, partition, target=target, source=source)
         return found if is_left else await _until_moved(client, topic, partition)
 
-    found = call(address, work)
+    found = _call(address, work)
     what = f"{one_line(topic)}/{partition}"
     if undo:
         text = f"{what} is moved no further."
@@ -118,6 +116,14 @@ def move(
 
 
 # Waiting
+
+
+def _call(
+    address: str | None, work: "Callable[[Client], Awaitable[PlacementView]]"
+) -> "PlacementView":
+    from waterclock.cli.connection import call
+
+    return call(address, work)
 
 
 async def _until_empty(client: "Client", node: str) -> "PlacementView":
@@ -153,6 +159,8 @@ async def _until(
     is_over: "Callable[[PlacementView], bool]",
     describe: "Callable[[PlacementView], str]",
 ) -> "PlacementView":
+    import asyncio  # commands that ask only once do without
+
     with busy("asking") as say:
         while not is_over(found := await look()):
             say(describe(found))
@@ -173,7 +181,7 @@ def _is_moving(found: "PlacementView", topic: str, partition: int) -> bool:
 
 def placement(address: Address = None, as_json: AsJson = False) -> None:
     """Show what is drained, replaced and moved, and how much of it is left."""
-    found = call(address, lambda client: client.cluster.placement())
+    found = _call(address, lambda client: client.cluster.placement())
     if as_json:
         print_json(view_json(found))
     elif found.drains or found.moves:
