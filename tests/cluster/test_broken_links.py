@@ -1,13 +1,17 @@
 """A link that breaks behind an answer takes a message with it, which was acknowledged: that is
-counted, and whoever waits goes on."""
+counted, and whoever waits goes on. And how long a link may be silent before it is given up."""
 
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from tests.cluster.clustered import Member, meet, member
 from tests.cluster.hot_streams.test_split_streams import STREAM, nodes_in
+from tests.cluster.joined import config_of
 from tests.server.http_client import until
 from tests.server.test_streams_api import Streaming
+from waterclock.server.cluster.starting import ClusteredNode
 
 
 def deafen(node: Member, other: str) -> None:
@@ -69,3 +73,16 @@ async def test_messages_of_a_pull_whose_link_broke_are_counted_and_the_poll_goes
         assert (await poll).json()["message"] == "next"
         assert await counted(polled, "hot_stream_broken_pulls") == 1
         assert [node.hot.lost for node in nodes] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("etcd", "lease_ms", "silence_ms"),
+    [((), 3_000, 5_000), (("127.0.0.1:1",), 3_000, 3_000), (("127.0.0.1:1",), 9_000, 5_000)],
+)
+def test_a_link_of_replicated_nodes_is_silent_for_no_longer_than_a_lease(
+    tmp_path, etcd, lease_ms, silence_ms
+):
+    cluster = {"etcd": etcd, "lease_ms": lease_ms, "preset": "lan"}
+    node = ClusteredNode(config_of(tmp_path, "a", cluster=cluster), "a")
+
+    assert node.cluster.peers._hello.silence_ms == silence_ms
