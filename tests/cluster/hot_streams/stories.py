@@ -159,7 +159,9 @@ def main() -> None:
     )
     print("one of a steady rate, and one whose polls are at one node", flush=True)
     sent = most = 0
-    for outcome in side_by_side(told, range(asked.seed, asked.seed + asked.count), asked.processes):
+    for outcome in side_by_side(
+        outcome_of, range(asked.seed, asked.seed + asked.count), asked.processes
+    ):
         if isinstance(outcome, str):
             raise SystemExit(outcome)
         sent, most = sent + outcome.sent, max(most, outcome.most)
@@ -167,7 +169,7 @@ def main() -> None:
     print(f"{text}, up to {most} partitions: fine")
 
 
-def told(seed: int) -> Outcome | str:
+def outcome_of(seed: int) -> Outcome | str:
     """Tell the stories of a seed, for another process; a text says what is wrong."""
     try:
         return tell_all(seed)
