@@ -96,7 +96,8 @@ class Http2Connection:
         settings = ((HEADER_TABLE_SIZE, 0), (ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, WINDOW_MAX))
         body = b"".join(struct.pack(">HI", *each) for each in settings)
         # Kept until the first call, and sent with it.
-        self._unsent = PREFACE + _frame(SETTINGS, 0, 0, body) + _room(WINDOW_MAX - WINDOW_DEFAULT)
+        self._unsent = PREFACE + _frame(SETTINGS, 0, 0, body)
+        self._unsent += _window_update(WINDOW_MAX - WINDOW_DEFAULT)
 
     def __repr__(self) -> str:
         return f"<Http2Connection to {self._authority}{', over' if self._is_over else ''}>"
@@ -166,11 +167,11 @@ class Http2Connection:
     def _send_data(self, data: bytes, answering: "_Call") -> None:
         view, at = memoryview(data), 0
         while at < len(view) and not answering.is_over:
-            room = min(self._window, self._stream_window, self._frame_bytes)
-            if room <= 0:
+            size_max = min(self._window, self._stream_window, self._frame_bytes)
+            if size_max <= 0:
                 self._take_frame(answering)
                 continue
-            piece = view[at : at + room]
+            piece = view[at : at + size_max]
             at += len(piece)
             self._window -= len(piece)
             self._stream_window -= len(piece)
@@ -192,7 +193,7 @@ class Http2Connection:
             case _ if stream and stream != self._stream:
                 pass  # of a call that is over
             case 0:  # DATA
-                self._give_room(size)
+                self._give_credit(size)
                 answering.take(_unpadded(flags, body), is_last=bool(flags & END_STREAM))
             case 1 | 9:  # HEADERS, CONTINUATION
                 answering.take_headers(_block(kind, flags, body), flags)
@@ -225,10 +226,10 @@ class Http2Connection:
                 self._frame_bytes = value
         self._send(_frame(SETTINGS, ACK, 0, b""))
 
-    def _give_room(self, size: int) -> None:
+    def _give_credit(self, size: int) -> None:
         self._taken += size
         if self._taken > WINDOW_MAX // 2:
-            self._send(_room(self._taken))
+            self._send(_window_update(self._taken))
             self._taken = 0
 
     def _receive(self, size: int) -> bytes:
@@ -322,7 +323,7 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
     return len(body).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + body
 
 
-def _room(size: int) -> bytes:
+def _window_update(size: int) -> bytes:
     return _frame(WINDOW_UPDATE, 0, 0, size.to_bytes(4))
 
 
