@@ -85,10 +85,10 @@ _KEEPALIVE = {
     True: [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000)],
     # Where another could be asked, so is one that hangs, before a call is out of time.
     False: [
-        ("grpc.keepalive_time_ms", 1_200),
-        ("grpc.keepalive_timeout_ms", 2_000),
+        ("grpc.keepalive_time_ms", 1_000),
+        ("grpc.keepalive_timeout_ms", 2_500),
         # Of pings by which gRPC measures the way: while one is out no other is sent.
-        ("grpc.http2.ping_timeout_ms", 2_000),
+        ("grpc.http2.ping_timeout_ms", 2_500),
     ],
 }
 """By whether there is no other node."""

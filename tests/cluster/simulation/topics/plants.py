@@ -98,7 +98,7 @@ def one_replica_is_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "majority_end", max)
 
 
-@planted(*LOST)
+@planted(*LOST, kinds=("power cut of all", "slow disk"))
 def what_is_written_counts_as_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica reports before its disk is done."""
     monkeypatch.setattr(ReplicaLog, "flushed_end", ReplicaLog.end)
