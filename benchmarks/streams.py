@@ -8,7 +8,8 @@ unless the case says otherwise, and the last 100 messages of each are kept. In `
 message is there when it is asked for; in `poll_send` the poll comes first and waits. Latency is
 from the moment a message was meant to be sent to the answer of the poll that gets it. Where
 `match` is in the name, ten polls of a stream compete for each message, which Nchan does not know;
-where it is `broadcast`, all ten get it, of both servers. A ratio is ours by theirs.
+where it is `broadcast`, all ten get it, of both servers. A ratio is ours by theirs. The floor is a
+Python process that echoes the same requests and does nothing else: `peers/echo.py`.
 """
 
 from functools import partial
@@ -19,7 +20,7 @@ from benchmarks.command import run_bench
 from benchmarks.contest import Case, Contest, client, cpu_note
 from benchmarks.harness import Bar, Report, Result, is_smoke, scaled
 from benchmarks.node.running import running
-from benchmarks.peers import nchan
+from benchmarks.peers import echo, nchan
 from benchmarks.polling import allow_files, files_allowed
 from benchmarks.stream_memory import POLLS, StreamMemory, memory_steps
 
@@ -35,6 +36,7 @@ RECEIVE_SECONDS = 2
 RECEIVES_PER_S_MAX = 150_000
 """So many messages are there to be received, for each second."""
 OPS = ("send", "receive", "send_receive", "poll_send", "send_receive_10k_streams")
+FLOOR_OPS = ("send", "receive", "send_receive")
 LATENCIES = ("match_100x10", "match_10k_waiters", "broadcast_100x10", "broadcast_10k_waiters")
 BARS = {
     "send_receive_ops": Bar(25_000),
@@ -72,6 +74,14 @@ def rate_cases(prefix: str, server: str, module: str) -> list[Case]:
     ]
 
 
+def floor_cases() -> list[Case]:
+    """Give the cases of the echo, which sends nobody anything: nothing waits there."""
+    work = {"streams": STREAMS, "seconds": scaled(SECONDS)}
+    return [
+        Case(f"floor_{name}", "floor", client(f"peers.echo:{name}", **work)) for name in FLOOR_OPS
+    ]
+
+
 def waiting_case(name: str, server: str, function: str, *, streams: int, rate: int) -> Case:
     """Give a case where polls wait."""
     messages = scaled(rate * SECONDS, least=50)
@@ -97,7 +107,11 @@ def waiting_cases(prefix: str, server: str, module: str, *, can_match: bool) -> 
 
 CONTEST = Contest(
     bench="streams",
-    openers={"node": partial(running, is_http=True), "nchan": nchan.running},
+    openers={
+        "node": partial(running, is_http=True),
+        "nchan": nchan.running,
+        "floor": echo.running,
+    },
     ours=[
         *rate_cases("", "node", "node.streaming"),
         *waiting_cases("", "node", "node.streaming", can_match=True),
@@ -105,6 +119,7 @@ CONTEST = Contest(
     theirs=[
         *rate_cases("nchan_", "nchan", "peers.nchan"),
         *waiting_cases("nchan_", "nchan", "peers.nchan", can_match=False),
+        *floor_cases(),
     ],
     rounds=ROUNDS,
 )
@@ -130,7 +145,8 @@ def main() -> None:
 
 def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
     """Put the results into the report, and compare."""
-    for prefix, results in (("", report.results), ("nchan_", report.peers)):
+    results_of = {"": report.results, "nchan_": report.peers, "floor_": report.peers}
+    for prefix, results in results_of.items():
         for name in OPS:
             if found := watches.get(f"{prefix}{name}"):
                 case, rates = f"{prefix}{name}_ops", [watch.rate for watch in found]
@@ -174,10 +190,10 @@ def compare(report: Report) -> None:
     """Put the ratios of what both have done into the report."""
     values = {result.case: result.value for result in report.results}
     for theirs in report.peers:
-        name = theirs.case.removeprefix("nchan_")
+        peer, _, name = theirs.case.partition("_")
         if name in values:
             label = name.removesuffix("_ops").removesuffix("_ms")
-            report.ratios[f"{label}_vs_nchan"] = values[name] / theirs.value
+            report.ratios[f"{label}_vs_{peer}"] = values[name] / theirs.value
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from waterclock.model.sections import StreamsConfig
 from waterclock.model.units import DAY_MS, SECOND_MS
 
 streaming = test_streams_api.streaming
+OURS_SEND, OURS_RECEIVE = "/streams/send", "/streams/receive"
 UUID = "00000000-0000-4000-8000-000000000000"
 OF_EVERY_KIND = (
     {"type": "welcome", "tags": ["a", None, {}], "userId": 123},
@@ -83,6 +84,28 @@ async def test_an_answer_has_the_published_fields_and_no_others(tmp_path):
         token = stored.pop("dbResumeToken")
         assert stored == {"messageUuid": UUID, "message": 2, "timestamp": sent_at}
         assert len(token) == 60
+
+
+async def test_a_send_for_which_a_poll_waits_answers_each_in_its_own_words(tmp_path):
+    async with published(tmp_path, clock=ManualClock()) as (it, client):
+        await client.send("s", 0)  # so that there is a ring, and the short way to it
+        await client.receive("s")
+        body = {"streamId": "s", "messageUuid": UUID, "message": 1}
+        fields = []
+        for poll, send in ((RECEIVE, SEND), (RECEIVE, OURS_SEND), (OURS_RECEIVE, SEND)):
+            waits = await waiting(it, it.get(f"{poll}?streamId=s"))
+            sent, got = await it.post(send, **body), await waits
+            fields.append([sorted(json.loads(answer.body)) for answer in (sent, got)])
+
+        theirs = ["message", "messageUuid", "timestamp"]
+        assert fields == [
+            [["messageUuid"], theirs],
+            [["delivered", "messageUuid", "position", "streamId"], theirs],
+            [
+                ["messageUuid"],
+                ["message", "messageUuid", "position", "resumeToken", "sentMs", "streamId"],
+            ],
+        ]
 
 
 async def test_a_time_is_of_the_sending_however_late_it_is_received(tmp_path):

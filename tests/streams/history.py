@@ -56,10 +56,13 @@ class History:
         size = self.sizes[name]
         expected = self.model[name].send(sender, size, self.now_ms)
         if not sender.is_blocking and self.rng.random() < 0.5:
-            position = self.core.put(name, sender.item, now_ms=self.now_ms)
-            if position:
-                assert expected == [("accept", sender, position, 0)]
-                self.given.clear()
+            put = self.core.put(name, sender.item, now_ms=self.now_ms)
+            if put is not None:
+                receivers = 0 if put.given is None else 1
+                effects: list[Effect] = [Accept(sender, put.position, receivers)]
+                if put.given is not None:
+                    effects.append(put.given)
+                self.check(name, effects, expected, sender)
                 return
         self.check(name, self.core.send(sender, size=size, now_ms=self.now_ms), expected, sender)
 
@@ -90,6 +93,9 @@ class History:
             if taken is not None:
                 found = Deliver(receiver, [taken.position], [taken.item], taken.missed)
                 self.check(name, [found], expected, receiver)
+                return
+            if self.core.wait(receiver, now_ms=self.now_ms):
+                self.check(name, [], expected, receiver)
                 return
         self.check(name, self.core.receive(receiver, now_ms=self.now_ms), expected, receiver)
 

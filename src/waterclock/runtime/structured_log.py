@@ -20,10 +20,11 @@ from typing import Any, Final
 
 from waterclock.model.sections import LogFormat, LogLevel
 
-REQUEST_ID: Final[ContextVar["str | LateRequestId"]] = ContextVar(
+REQUEST_ID: Final[ContextVar["str | int | LateRequestId"]] = ContextVar(
     "waterclock_request_id", default=""
 )
-"""The request that is being answered, if one is; shown with all that is logged meanwhile."""
+"""The request that is being answered, if one is; shown with all that is logged meanwhile. A number
+is made a text when somebody asks: few requests are ever logged."""
 
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RUN = os.urandom(4).hex()
@@ -57,6 +58,11 @@ def begin_request(given: str | None) -> str:
     return found
 
 
+def begin_unnamed_request() -> None:
+    """Note that a request is answered from here on that bears no id."""
+    REQUEST_ID.set(next(_NUMBERS))
+
+
 class LateRequestId:
     """The id of a request that most likely nobody asks for: looked up, or made, when somebody does.
 
@@ -86,12 +92,18 @@ class LateRequestId:
 def request_id() -> str:
     """Return the id of the request that is being answered; empty if none is."""
     found = REQUEST_ID.get()
+    if isinstance(found, int):
+        return _numbered(found)
     return found if isinstance(found, str) else found.text
 
 
 def _id_of(given: str | None) -> str:
     is_good = given is not None and _GIVEN_ID.fullmatch(given) is not None
-    return given if is_good and given is not None else f"{_RUN}-{next(_NUMBERS)}"
+    return given if is_good and given is not None else _numbered(next(_NUMBERS))
+
+
+def _numbered(number: int) -> str:
+    return f"{_RUN}-{number}"
 
 
 def redacted(text: str) -> str:

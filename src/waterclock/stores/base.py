@@ -163,6 +163,8 @@ def check_records(records: Sequence[Record]) -> list[bytes]:
 
 
 def _key(field: str, text: str, limit: int) -> bytes:
+    if text.isascii() and 0 < len(text) <= limit:
+        return text.encode()
     try:
         key = text.encode()
     except UnicodeEncodeError as error:

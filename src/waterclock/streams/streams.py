@@ -7,13 +7,13 @@ and walks over some of the streams, to forget those that are idle.
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from waterclock.model.errors import CapacityReached
 from waterclock.model.ids import Millis
 from waterclock.model.sections import StreamsConfig
 from waterclock.streams.consumer import consumer_bytes
+from waterclock.streams.counters import StreamCounters
 from waterclock.streams.effects import (
     Accept,
     Deliver,
@@ -27,7 +27,7 @@ from waterclock.streams.effects import (
 from waterclock.streams.exported import Exported
 from waterclock.streams.ring import Item
 from waterclock.streams.stream import Stream
-from waterclock.streams.waiters import Deadlines, Receiver, Sender, Waiter
+from waterclock.streams.waiters import Deadlines, Receiver, Sender, Waiter, WaitQueue
 
 TICKS_A_ROUND = 1_200
 """In so many ticks every stream is looked at once."""
@@ -44,6 +44,15 @@ class Taken(NamedTuple):
     missed: int
 
 
+class Put(NamedTuple):
+    """Where a message was put."""
+
+    incarnation: int
+    position: int
+    given: Deliver | None
+    """To whom it goes, too: perform it."""
+
+
 class _Reads:
     """The reads of one stream from the store that are under way."""
 
@@ -53,24 +62,6 @@ class _Reads:
         self.count = 0
         self.stored_end = 0
         """The last position stored since the first of them began, as far as is known."""
-
-
-@dataclass(slots=True)
-class StreamCounters:
-    """What has happened, for metrics."""
-
-    sent: int = 0
-    received: int = 0
-    polled: int = 0
-    """Polls that were answered with messages."""
-    matched: int = 0
-    """Messages for which a receiver was waiting."""
-    overwritten: int = 0
-    missed: int = 0
-    send_timeouts: int = 0
-    receive_timeouts: int = 0
-    given_back: int = 0
-    forgotten: int = 0
 
 
 class Streams:
@@ -117,27 +108,40 @@ class Streams:
 
     # What senders and receivers do
 
-    def put(self, name: str, item: Item, *, now_ms: int) -> int:
-        """Put a message into a ring that has no waiters, and return its position.
+    # The short ways are for what happens most: what they do is what `send` and `receive` would.
 
-        The short way for what happens most: 0 means that it must be sent.
+    def put(self, name: str, item: Item, *, now_ms: int) -> Put | None:
+        """Put a message into a ring, for the first of the competing receivers, if any waits.
+
+        The short way of `send`: None means that it must be sent.
         """
         stream = self._streams.get(name)
-        if stream is None or stream.ring is None or self._is_draining:
-            return 0
-        size = item.size_bytes
-        if not stream.ring.size or not stream.is_quiet:
-            return 0
-        if self.size_bytes + size > self._config.bytes_max:
-            return 0
-        displaced = stream.ring.put(item)
+        if stream is None or self._is_draining or stream.watching or stream.senders:
+            return None
+        ring, size = stream.ring, item.size_bytes
+        if ring is None or not ring.size or self.size_bytes + size > self._config.bytes_max:
+            return None
+        counters = self.counters
+        displaced = ring.put(item)
         if displaced is not None:
-            self.counters.overwritten += 1
+            counters.overwritten += 1
             size -= displaced.size_bytes
         self.size_bytes += size
-        self.counters.sent += 1
+        counters.sent += 1
         stream.touched_ms = now_ms
-        return stream.ring.end
+        if not stream.competing:
+            return Put(stream.incarnation, ring.end, None)
+        receiver, stream.taken = stream.competing.serve(), ring.end
+        given = Deliver(receiver, [ring.end], [item], stream.missed)
+        counters.received += 1
+        counters.polled += receiver.is_poll
+        counters.missed += stream.missed
+        counters.matched += 1
+        stream.missed = 0
+        stream.competing = stream.competing or None
+        self._waiting -= 1
+        self._deadlines.discard(receiver)
+        return Put(stream.incarnation, ring.end, given)
 
     def take(self, name: str, *, now_ms: int) -> Taken | None:
         """Take the next message for a competing receiver, if that is simple.
@@ -162,6 +166,29 @@ class Streams:
         self.counters.polled += 1
         self.counters.missed += missed
         return Taken(stream.incarnation, position, item, missed)
+
+    def wait(self, receiver: Receiver, *, now_ms: int) -> bool:
+        """Let a competing receiver wait, if that is simple.
+
+        The short way of `receive`, after nothing was there to `take`: False means that it must be
+        received.
+        """
+        stream = self._streams.get(receiver.stream)
+        if stream is None or self._is_draining or stream.returned or stream.senders:
+            return False
+        if stream.ring is not None and stream.taken < stream.ring.end:
+            return False
+        self._check_waiters()
+        stream.is_shared = True
+        stream.touched_ms = now_ms
+        receiver.number = self._next_number
+        self._next_number += 1
+        if stream.competing is None:
+            stream.competing = WaitQueue()
+        stream.competing.join(receiver)
+        self._waiting += 1
+        self._deadlines.add(receiver)
+        return True
 
     def send(self, sender: Sender, *, size: int, now_ms: int) -> list[Effect]:
         """Take a message; without an `Accept` or `Deliver` of it, its sender waits."""

@@ -71,6 +71,5 @@ def _keyed(key: bytes) -> blake2b:
 
 def _tag(keyed: blake2b, stream: str, facts: bytes) -> bytes:
     tag = keyed.copy()
-    tag.update(facts)
-    tag.update(stream.encode("utf-8", "surrogatepass"))
+    tag.update(facts + stream.encode("utf-8", "surrogatepass"))
     return tag.digest()

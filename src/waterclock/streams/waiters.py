@@ -117,7 +117,11 @@ class Receiver(Waiter):
         is_confirming: bool = False,
         is_poll: bool = True,
     ) -> None:
-        super().__init__(stream, handle, deadline_ms)
+        # As a `Waiter`; set here, for this is done for every poll.
+        self.stream = stream
+        self.handle = handle  # type: ignore[assignment]
+        self.deadline_ms = deadline_ms
+        self.queue = None
         self.consumer = consumer
         self.is_confirming = is_confirming
         """The consumer does not move past what it is given; nor if it brings a position."""
@@ -176,10 +180,11 @@ class WaitQueue(Generic[W]):
 
     def serve(self) -> W:
         """Remove the waiter whose turn it is, and return it. There must be one."""
-        waiter = self.first()
+        waiters = self._waiters
+        waiter = waiters[0] if waiters[0].queue is self else self.first()
         assert waiter is not None
         waiter.queue = None
-        del self._waiters[0]
+        del waiters[0]
         return waiter
 
     def leave(self, waiter: W) -> None:

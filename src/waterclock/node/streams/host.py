@@ -27,7 +27,7 @@ from waterclock.streams.effects import (
 )
 from waterclock.streams.exported import Exported
 from waterclock.streams.ring import Item
-from waterclock.streams.streams import Streams, Taken
+from waterclock.streams.streams import Put, Streams, Taken
 from waterclock.streams.waiters import Receiver, Sender
 
 TICK_S = 0.05
@@ -83,7 +83,8 @@ class StreamHost:
 
     def __init__(self, config: StreamsConfig, clock: Clock) -> None:
         self.config = config
-        self._clock = SteadyClock(clock)
+        self.now_ms = SteadyClock(clock).now_ms
+        """Tells the time of deadlines and expiry."""
         first = clock.now_ms() * INCARNATIONS_PER_MS
         self.table = Streams(config, first_incarnation=first)
         self.wait_ms = Histogram()
@@ -93,19 +94,19 @@ class StreamHost:
     def __repr__(self) -> str:
         return f"<StreamHost {self.table!r}>"
 
-    def now_ms(self) -> int:
-        """Return the time of deadlines and expiry."""
-        return self._clock.now_ms()
-
     # What callers do
 
-    def put(self, name: str, item: Item) -> int:
-        """Put a message into a ring that has no waiters; 0: it must be sent."""
-        return self.table.put(name, item, now_ms=self.now_ms())
+    def put(self, name: str, item: Item) -> Put | None:
+        """Put a message into a ring, and give it to a receiver that waits; None: it must be
+        sent."""
+        put = self.table.put(name, item, now_ms=self.now_ms())
+        if put is not None and put.given is not None:
+            self._perform(self._deliver(put.given))
+        return put
 
-    def take(self, name: str) -> Taken | None:
+    def take(self, name: str, *, now_ms: int) -> Taken | None:
         """Take a message that is there; None: it must be received."""
-        taken = self.table.take(name, now_ms=self.now_ms())
+        taken = self.table.take(name, now_ms=now_ms)
         if taken is not None:
             self.wait_ms.observe(max(0, self._wall.now_ms() - taken.item.sent_ms))
         return taken
@@ -125,6 +126,12 @@ class StreamHost:
         except CapacityReached:
             return
         self.table.leave(sender)
+
+    def wait(self, receiver: Receiver, *, now_ms: int) -> None:
+        """Give a message to a competing receiver's handle, most likely later: there was none to
+        take."""
+        if not self.table.wait(receiver, now_ms=now_ms):
+            self.receive(receiver)
 
     def receive(self, receiver: Receiver) -> None:
         """Give messages to a receiver's handle, now or later."""
@@ -192,6 +199,8 @@ class StreamHost:
             self._perform(self.table.tick(self.now_ms()))
 
     def _perform(self, effects: list[Effect]) -> None:
+        if not effects:
+            return
         todo = deque(effects)
         while todo:
             effect = todo.popleft()

@@ -24,14 +24,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from waterclock.model.errors import Forbidden, NotAuthenticated, Overloaded
+from waterclock.runtime.structured_log import begin_unnamed_request
 from waterclock.security.tls import common_name_of
 from waterclock.server.access import Access, Asked, Permit
 from waterclock.server.http.counters import RequestCounters
-from waterclock.server.http.identity import Asker, Identity
+from waterclock.server.http.identity import Asker, Identity, host_of
 from waterclock.server.http.messages import (
     IS_HEAD,
     IS_LAST,
     IS_OLD,
+    JSON,
     Answered,
     Later,
     Pending,
@@ -63,17 +65,13 @@ class HttpConnection(RequestParser):
         "_begun",
         "_counters",
         "_final_response",
-        "_is_blocked",
         "_is_held_back",
-        "_is_over",
         "_permit",
         "_queue",
-        "_transport",
         "_unsent_bytes",
         "_work",
     )
 
-    _transport: asyncio.Transport
     _counters: RequestCounters
     _begun: float
     """Of the request whose answer is waited for: what counts it, and since when."""
@@ -84,15 +82,12 @@ class HttpConnection(RequestParser):
         """Requests whose turn has not come."""
         self._work: asyncio.Task[None] | Pending | Sending | None = None
         """The answer that is being waited for, or sent piece by piece."""
-        self._is_blocked = False
         self._unsent_bytes = 0
         """At the last sweep, while it is blocked."""
         self._final_response: Response | None = None
         """What to send last, once reading has stopped and all requests are answered."""
         self._is_held_back = False
         """That is a refusal for going too fast, and waits before it goes."""
-        self._is_over = False
-        """Nothing more is sent or read."""
         self._permit: Permit | None = None
         """What the last request that was begun was let in with."""
 
@@ -107,10 +102,10 @@ class HttpConnection(RequestParser):
         if server.access is not None:
             certificate = transport.get_extra_info("peercert")
             self._identity = Identity(
-                server.access, common_name_of(certificate), _host_of(transport)
+                server.access, common_name_of(certificate), host_of(transport)
             )
         elif server.is_audited:
-            self._asker = Asker(address=_host_of(transport))
+            self._asker = Asker(address=host_of(transport))
         if len(server.connections) > server.limits.connections_max:
             limit = server.limits.connections_max
             detail = f"too many connections (at most {limit}): try again later"
@@ -135,23 +130,17 @@ class HttpConnection(RequestParser):
         self._server.counters.received_bytes += len(data)
         if self._is_read_closed or (self._queue and self._is_too_far_ahead()):
             return
-        self._feed(data)
-        if self._identity is not None and self._identity.owed_ms:
-            self._pause_for(self._identity)
+        if self._identity is None:
+            if self._is_receiving or self._queue or not self._take_known(data):
+                self._feed(data)
+        else:
+            self._feed(data)
+            if self._identity.owed_ms:
+                self._pause_for(self._identity)
         if self._work is not None and not self._is_receiving:
             # Between requests a new parser, made in 0.5 us, knows as much as this one, which takes
             # 900 bytes: an answer may take long.
             self._parser = None
-
-    def _pause_for(self, identity: Identity) -> None:
-        """Read nothing until what was taken ahead of its time is paid for."""
-        self._transport.pause_reading()
-        self._server.loop.call_later(identity.owed_ms / 1_000, self._read_on)
-        identity.owed_ms = 0
-
-    def _read_on(self) -> None:
-        if not self._is_over and not self._is_blocked:
-            self._transport.resume_reading()
 
     def _is_too_far_ahead(self) -> bool:
         assert self._queue is not None
@@ -183,14 +172,15 @@ class HttpConnection(RequestParser):
     # Answering
 
     def _received(self, request: Request) -> None:
-        if self._is_read_closed:  # it came behind the last one
-            self._server.bodies.release(request.held)
-        elif self._queue or self._work is not None or self._is_blocked:
-            self._enqueue(request)
-        else:
+        if not (self._work or self._is_read_closed or self._is_blocked or self._queue):
             self._answer(request)
+        elif self._is_read_closed:  # it came behind the last one
+            self._server.bodies.release(request.held)
+        else:
+            self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
+        request.handler = None  # when its turn comes, the server may be stopping
         if self._queue is None:
             self._queue = RequestQueue(self._server.bodies)
         try:
@@ -203,12 +193,16 @@ class HttpConnection(RequestParser):
     def _answer(self, request: Request) -> None:
         begun = perf_counter()
         try:
-            response = self._server.answer(request)
+            if request.handler is None:
+                response = self._server.answer(request)
+            else:  # of a known head, which bears no id
+                begin_unnamed_request()
+                response = request.handler(request)
         except Exception as error:
             response = self._server.problem_of(error, request)
         self._permit = request.permit
         counters = request.counters or self._server.counters.unmatched
-        if isinstance(response, Response):
+        if type(response) is Response:
             self._write(response, request.response_flags, request.origin)
             counters.note(response.status, begun)
             if request.held:
@@ -284,10 +278,19 @@ class HttpConnection(RequestParser):
         if self._transport.is_closing():
             return
         server = self._server
-        added = server.guard.plain if origin is None else server.guard.lines(origin)
+        status, body, content_type, headers = response
         is_last = response_flags & IS_LAST != 0 or server.is_stopping
-        is_head = response_flags & IS_HEAD != 0
-        data = response.encode(date=server.date, is_last=is_last, is_head=is_head, added=added)
+        if (
+            status == 200
+            and content_type is JSON
+            and not (headers or response_flags or origin or is_last)
+        ):
+            head = server.plain_head
+            data = b"%b%d%b%b" % (head.before, len(body), head.after, body)
+        else:
+            added = server.guard.lines(origin)
+            is_head = response_flags & IS_HEAD != 0
+            data = response.encode(date=server.date, is_last=is_last, is_head=is_head, added=added)
         self._transport.write(data)
         server.counters.sent_bytes += len(data)
         if is_last:
@@ -481,7 +484,7 @@ class HttpConnection(RequestParser):
             access.still(self._permit)
         except (NotAuthenticated, Forbidden) as error:
             principal = self._permit.principal
-            access.denied(Asked("http", "recheck", _host_of(self._transport), principal), error)
+            access.denied(Asked("http", "recheck", host_of(self._transport), principal), error)
             if isinstance(self._work, Sending) or self._is_read_closed:
                 self.abort()
                 return
@@ -493,8 +496,3 @@ class HttpConnection(RequestParser):
         """End the connection as it is."""
         self._is_read_closed = self._is_over = True
         self._transport.abort()
-
-
-def _host_of(transport: asyncio.BaseTransport) -> str:
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""

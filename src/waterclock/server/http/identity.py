@@ -6,6 +6,7 @@ A client that sends the same credential again, as all do, is looked up once for 
 secure folder.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -147,3 +148,9 @@ def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         elif size == 17 and name.lower() == b"transfer-encoding":
             is_chunked = True
     return Head(bearer, body_bytes, is_chunked)
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """Return the address of who is on the other side."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""

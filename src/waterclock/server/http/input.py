@@ -13,8 +13,9 @@ What does not fit is a `BadField` that names the field and shows what would be a
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
@@ -94,10 +95,21 @@ def body_of(request: Request, model: type[Model]) -> Model:
     once."""
     if type(request.content) is model:
         return request.content
-    given = _body_of(request, model)
-    check_texts(given)
+    decode, walk = _reading(cast(Hashable, model))
+    try:
+        given = decode(request.body)
+    except (ValueError, RecursionError):
+        given = _body_of(request, model)
+    if walk is not None:
+        walk(given, "")
     request.content = given
     return cast(Model, given)
+
+
+@cache
+def _reading(model: Any) -> tuple[Callable[[bytes], Any], Walk | None]:  # noqa: ANN401
+    """Return what decodes a body, and what checks it afterwards."""
+    return _decoder(model).decode, _walk_of(model)
 
 
 def _body_of(request: Request, kind: Any) -> Any:  # noqa: ANN401 - of the kind
@@ -187,19 +199,17 @@ def _walk_of(model: Any) -> Walk | None:  # noqa: ANN401 - mypy takes no class f
         return None
     found = types.type_info(model)
     assert isinstance(found, types.StructType)
-    parts: list[tuple[str, str, Walk]] = []
-    for field in found.fields:
-        walk = _walk(field.type)
-        if walk is not None:
-            parts.append((field.name, field.encode_name, walk))
-    if not parts:
+    walks = [(field, walk) for field in found.fields if (walk := _walk(field.type)) is not None]
+    if not walks:
         return None
+    # With two names or more it returns a tuple; the last one is not looked at.
+    values_of = attrgetter(*(field.name for field, _ in walks), "__class__")
+    parts = [(field.encode_name, walk) for field, walk in walks]
 
     def walk_all(value: Any, path: str) -> None:  # noqa: ANN401 - any struct
-        for name, encoded_name, walk in parts:
-            given = getattr(value, name)
+        for given, (name, walk) in zip(values_of(value), parts, strict=False):
             if given is not UNSET and given is not None:
-                walk(given, f"{path}.{encoded_name}" if path else encoded_name)
+                walk(given, f"{path}.{name}" if path else name)
 
     return walk_all
 

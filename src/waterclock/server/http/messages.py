@@ -73,6 +73,8 @@ class Request(msgspec.Struct):
     """How long it may wait yet, if it came by way of another node; 0: as it says itself."""
     partitions: tuple[int, ...] = ()
     """Those to answer for, if other nodes answer for the rest; none: all."""
+    handler: "Handler | None" = None
+    """What answers it, once that is known."""
     parameters: Any = None
     content: Any = None
     """Parameters and body as they were read first: who checks rights sees what the handler sees."""
@@ -121,6 +123,20 @@ class Response(NamedTuple):
         # RFC 9110, 8.6: neither a length nor a type, for there is no body.
         end = b"Connection: close\r\n\r\n" if is_last else b"\r\n"
         return b"".join((_STATUS_LINES[self.status], date, self.headers, added, end))
+
+
+class PlainHead:
+    """Around the length of what most requests are answered with, at one time: 200 with JSON."""
+
+    __slots__ = ("after", "before")
+
+    def __init__(self, date: bytes, added: bytes) -> None:
+        whole = Response(200, b"", JSON).encode(
+            date=date, is_last=False, is_head=False, added=added
+        )
+        before, length, after = whole.partition(b"Content-Length: ")
+        self.before = before + length
+        self.after = after.removeprefix(b"0")
 
 
 class Streamed:

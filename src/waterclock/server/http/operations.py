@@ -141,6 +141,8 @@ def _counted(handler: Handler, name: str, method: str, counters: HttpCounters | 
 
     def handle(request: Request) -> Answered | Later:
         request.counters = own
+        if not request.params:
+            request.handler = handler
         return handler(request)
 
     return handle

@@ -1,6 +1,7 @@
 """The receiving half of a connection: bytes become requests, within limits.
 
-The parser (llhttp) calls the `on_` methods while it is fed. What is over a limit, or is no HTTP,
+A whole request with a head that came before is not parsed at all (`known_heads.py`). For others the
+parser (llhttp) calls the `on_` methods while it is fed. What is over a limit, or is no HTTP,
 raises `Refused` out of it with what to answer. A client that asks `Expect: 100-continue` is sent
 100 before its body is read, once it is its turn; a body that would be too large is refused then.
 
@@ -28,6 +29,7 @@ from waterclock.model.units import KIB
 from waterclock.runtime.structured_log import begin_request
 from waterclock.server.access import Asked
 from waterclock.server.http.identity import Asker, Identity, head_of
+from waterclock.server.http.known_heads import HEAD_END
 from waterclock.server.http.messages import (
     ANYONE_ASKS,
     IS_HEAD,
@@ -71,8 +73,10 @@ class RequestParser(asyncio.Protocol, ABC):
         "_identity",
         "_in_head",
         "_in_trailer",
+        "_is_blocked",
         "_is_checked_by_guard",
         "_is_continue_due",
+        "_is_over",
         "_is_read_closed",
         "_is_receiving",
         "_origin",
@@ -80,9 +84,11 @@ class RequestParser(asyncio.Protocol, ABC):
         "_server",
         "_since",
         "_speaks_of_connection",
+        "_transport",
         "_url",
     )
 
+    _transport: asyncio.Transport
     _headers: list[tuple[bytes, bytes]]
     _body: bytes | bytearray | None
     _body_bytes: int
@@ -103,7 +109,32 @@ class RequestParser(asyncio.Protocol, ABC):
         """Of requests whose turn has not come."""
         self._is_read_closed = False
         """What comes is dropped; requests that were read are answered yet."""
+        self._is_blocked = False
+        """The client does not read: it is sent no more, and nothing of it is read."""
+        self._is_over = False
+        """Nothing more is sent or read."""
         self._begin_request()
+
+    def _take_known(self, data: bytes) -> bool:
+        """Take a request that is whole, and the only one, if its head is known; nothing must have
+        come of another."""
+        server = self._server
+        end = data.find(HEAD_END) + len(HEAD_END)
+        head = data[:end]
+        known = server.known_heads.newer.get(head) or server.known_heads.learn(head)
+        if known is None or len(data) - end != known.body_bytes:
+            return False
+        if known.host not in server.guard.known_hosts:
+            return False
+        self._since = server.sweeps
+        request = Request(known.method, known.path, known.query, known.headers, data[end:])
+        request.handler, request.counters = known.handler, known.counters
+        if self._asker is not ANYONE_ASKS:
+            request.asker = self._asker
+        self._received(request)
+        if known.handler is None:
+            known.handler, known.counters = request.handler, request.counters
+        return True
 
     def _feed(self, data: bytes) -> None:
         """Feed the parser, which calls back."""
@@ -122,6 +153,16 @@ class RequestParser(asyncio.Protocol, ABC):
             is_same = self._headers is headers and self._body_bytes == body_bytes
             if is_same and self._is_receiving and (self._in_head or self._in_trailer):
                 self._count_unseen(len(data))
+
+    def _pause_for(self, identity: Identity) -> None:
+        """Read nothing until what was taken ahead of its time is paid for."""
+        self._transport.pause_reading()
+        self._server.loop.call_later(identity.owed_ms / 1_000, self._read_on)
+        identity.owed_ms = 0
+
+    def _read_on(self) -> None:
+        if not self._is_over and not self._is_blocked:
+            self._transport.resume_reading()
 
     def _feed_on(self, data: memoryview, at: int) -> None:
         """Go on behind a head that asked to upgrade, as if it had not."""

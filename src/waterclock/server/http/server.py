@@ -17,7 +17,8 @@ from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
-from waterclock.server.http.messages import Handler, Request, Response
+from waterclock.server.http.known_heads import KnownHeads
+from waterclock.server.http.messages import Handler, PlainHead, Request, Response
 from waterclock.server.http.problems import problem_of
 
 SWEEP_S = 1.0
@@ -75,6 +76,7 @@ class HttpServer:
         self.access = access if access is not None and access.is_secure else None
         """Who is let in; None: anyone."""
         self.counters = counters or HttpCounters()
+        self.known_heads = KnownHeads(limits.head_bytes_max, limits.body_bytes_max)
         self.take(answer, guard=guard, stopping=stopping, access=access)
         self.limits = limits
         self.tasks = tasks
@@ -82,7 +84,6 @@ class HttpServer:
         self.connections: set[HttpConnection] = set()
         self.bodies = BytesInFlight("bytes of HTTP requests", limits.bodies_bytes_max)
         self.sweeps = 0
-        self.date = _date_line()
         self.is_stopping = False
         self.port = 0
         self._listener: asyncio.Server | None = None
@@ -103,6 +104,8 @@ class HttpServer:
         self._stopping = stopping or answer
         self.guard = guard or CrossOriginGuard()
         self.is_audited = access is not None and access.audit is not None
+        self.known_heads.clear()
+        self._renew_date()  # and the head of answers, in which the guard has lines
 
     async def listen(self, host: str, port: int) -> None:
         """Take connections. Raises BadConfig if the address is not to be had."""
@@ -130,9 +133,13 @@ class HttpServer:
     def sweep(self) -> None:
         """Count one more sweep: end connections that have outstayed, renew the date."""
         self.sweeps += 1
-        self.date = _date_line()
+        self._renew_date()
         for connection in tuple(self.connections):
             connection.sweep()
+
+    def _renew_date(self) -> None:
+        self.date = _date_line()
+        self.plain_head = PlainHead(self.date, self.guard.plain)
 
     async def keep_sweeping(self) -> None:
         """Sweep about once a second, until cancelled."""
@@ -144,6 +151,7 @@ class HttpServer:
         """Let answers under way be the last of their connections; those in pieces end here."""
         self.is_stopping = True
         self.answer = self._stopping
+        self.known_heads.clear()
         for connection in tuple(self.connections):
             connection.stop()
 

@@ -54,12 +54,7 @@ from waterclock.server.streams.models import (
 )
 from waterclock.server.streams.not_owner import NOT_OWNER_HERE
 from waterclock.server.streams.reader import LATEST, StoredReader
-from waterclock.server.streams.responses import (
-    VOCABULARIES,
-    Vocabulary,
-    incarnation_of,
-    message_uuid,
-)
+from waterclock.server.streams.responses import VOCABULARIES, Vocabulary, message_uuid
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
@@ -115,6 +110,10 @@ class StreamsApi:
         """Do so in any vocabulary. With `routing_ms` the owner of the stream is looked for so long,
         however short the time for a match is."""
         content = self._content(request, body)
+        if not self._is_clustered and body.is_plain:
+            plain = Item(content, body.uuid, self._node.clock.now_ms())
+            if (response := self._put(body.stream_id, plain, vocabulary)) is not None:
+                return response
         timeout_ms = self._timeout(request, body.timeout, body.timeout_seconds)
         patience = body.blocking_send_timeout_seconds
         if patience is not None:
@@ -131,12 +130,9 @@ class StreamsApi:
             size = self.config.ring_messages
         self._check_size(size)
         item = self._item(body, content)
-        if patience is None and not body.write_to_db:
-            position = self._host.put(body.stream_id, item)
-            if position:
-                incarnation = incarnation_of(self._host, body.stream_id)
-                uuid = message_uuid(item, incarnation, position)
-                return vocabulary.sent(body.stream_id, uuid, position, is_delivered=False)
+        is_at_once = patience is None and not body.write_to_db
+        if is_at_once and (response := self._put(body.stream_id, item, vocabulary)) is not None:
+            return response
         if body.write_to_db and vocabulary.is_of_store_only and not patience:
             return self._store_only(body, content, vocabulary)
         if body.write_to_db:
@@ -151,6 +147,15 @@ class StreamsApi:
         else:
             call = LocalSendCall(host, stream, vocabulary, request.body, self._on_send_moved)
         return self._sent(call, item, size, timeout_ms, is_blocking=bool(patience))
+
+    def _put(self, stream: str, item: Item, vocabulary: Vocabulary) -> Response | None:
+        """Send a message the short way; None if that cannot be."""
+        put = self._host.put(stream, item)
+        if put is None:
+            return None
+        incarnation, position, given = put
+        uuid = message_uuid(item, incarnation, position)
+        return vocabulary.sent(stream, uuid, position, is_delivered=given is not None)
 
     def _sent(
         self, call: SendCall, item: Item, size: int, timeout_ms: int, *, is_blocking: bool
@@ -228,7 +233,8 @@ class StreamsApi:
 
     def _content(self, request: Request, body: StoreBody) -> bytes:
         content = body.content()
-        check("message bytes", len(content), self.config.message_bytes_max)
+        if len(content) > self.config.message_bytes_max:
+            check("message bytes", len(content), self.config.message_bytes_max)
         if not request.body.isascii():
             try:
                 content.decode()
@@ -261,14 +267,16 @@ class StreamsApi:
             elsewhere = self._ordered_elsewhere(request, name, timeout_ms)
         if elsewhere is not None:
             return elsewhere
-        if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
-            taken = self._host.take(name)
+        now_ms = self._host.now_ms()
+        is_plain = (asked.consumer_id, asked.resume_token, asked.limit) == (None, None, None)
+        if is_plain:
+            taken = self._host.take(name, now_ms=now_ms)
             if taken is not None:
                 incarnation, position, item, missed = taken
                 return vocabulary.received(
                     item, incarnation, position, name, self._tokens, missed=missed
                 )
-        deadline_ms = self._host.now_ms() + timeout_ms
+        deadline_ms = now_ms + timeout_ms
         if not self._is_clustered:
             is_list, on_store = asked.limit is not None, self._reading.read_on
             call = ReceiveCall(
@@ -284,7 +292,9 @@ class StreamsApi:
             limit=asked.limit or 1,
         )
         call.waiter = receiver
-        if asked.resume_token is None:
+        if is_plain:
+            self._host.wait(receiver, now_ms=now_ms)
+        elif asked.resume_token is None:
             self._host.receive(receiver)
         else:
             self._reading.resume(call, receiver, asked.resume_token)
@@ -394,6 +404,8 @@ class StreamsApi:
         self, request: Request, stream: str, timeout_ms: int, *, is_send: bool
     ) -> Answered | None:
         """Return who answers a send or a poll, if this node has no part of the stream."""
+        if not self._is_clustered:
+            return None
         hot = self.hot_streams
         if hot is None:
             return self._elsewhere(request, stream, timeout_ms)

@@ -78,6 +78,8 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
 
     def content(self) -> bytes:
         """Return the message as JSON."""
+        if isinstance(self.message, msgspec.Raw) and self.output is self.output_uuid is UNSET:
+            return bytes(self.message)
         if (self.message is UNSET) is (self.output is UNSET):
             raise BadField("message", "give exactly one of message and output")
         stray = self.message_uuid if self.message is UNSET else self.output_uuid
@@ -114,6 +116,17 @@ class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=Tr
         | None
     ) = None
     write_to_db: bool = msgspec.field(name="writeToDB", default=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is sent as most are: without a wish of its own for the stream or the wait."""
+        return (
+            self.blocking_send_timeout_seconds is None
+            and self.in_memory_stream_size is None
+            and self.ttl is None
+            and self.ttl_seconds is None
+            and not self.write_to_db
+        )
 
 
 class StreamParameters(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
