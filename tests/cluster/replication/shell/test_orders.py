@@ -22,7 +22,8 @@ class Wanting(Trio):
 
     @property
     def record(self):
-        return self.nodes[0].replicator.session.view.partitions[LOG_ID].record
+        """As the node that is asked knows it."""
+        return self.nodes[-1].replicator.session.view.partitions[LOG_ID].record
 
     def voters(self) -> set[str]:
         return {each.partition(":")[0] for each in self.record.replicas}

@@ -39,6 +39,7 @@ class Place:
         self.factor = hosted.process.world.shape.copies
         self.is_leading = hosted.is_led
         self.core: Replica = hosted.core
+        self.log_id = self.core.log_id
 
     def caught_up(self, replicas: tuple[str, ...]) -> frozenset[ReplicaId]:
         ends = {ReplicaId(each): self.core.flushed_end_of(ReplicaId(each)) for each in replicas}

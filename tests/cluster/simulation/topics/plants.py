@@ -158,12 +158,23 @@ def a_record_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     *LACKING, schedule="a voter starts anew between its promise and the new leader", seeds_max=3
 )
 def a_promise_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is kept in memory, and not on the disk."""
+    """It is kept in memory, and not on the disk. And a candidate must ask for it, for whoever reads
+    the record anew would promise it again."""
 
     def lax(self: Promises, promises: Any) -> None:
         self._kept.update(promises)
 
+    def wrap(take_later: Any) -> Any:
+        def asked(self: Election, record: Any, now_ms: int) -> Any:
+            if record.state == "leading" or record.leader == self._me:
+                return take_later(self, record, now_ms)
+            self.end(f"{record.leader} has epoch {record.epoch}")
+            return []
+
+        return asked
+
     monkeypatch.setattr(Promises, "save", lax)
+    swap(monkeypatch, Election, "_take_later", wrap)
 
 
 @planted("two leaders", schedule="etcd is restored from an old copy", seeds_max=3)
