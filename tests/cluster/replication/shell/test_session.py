@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
 from waterclock.cluster.coordinator.records import ClusterRecord, Keys, NodeRecord, encode_record
-from waterclock.cluster.coordinator.requests import Put, Txn
+from waterclock.cluster.coordinator.requests import Lease, Put, Txn
 from waterclock.cluster.replication.cluster_view import Changed
 from waterclock.model.ids import Millis
 from waterclock.server.cluster.replication import session as sessions
@@ -63,6 +63,28 @@ async def test_nodes_see_each_other_come_and_go():
         await other.sees("a", "b")
         await other.leave()
         await one.sees("a")
+
+
+async def test_a_node_that_leaves_while_it_registers_takes_no_other_lease():
+    live = LiveCoordinator()
+    async with session(live, "a") as one:
+        leaving = Watched(live, "b", "d")
+        register = leaving._register
+
+        async def registered(lease: Lease) -> bool:
+            is_mine = await register(lease)
+            await one.sees("a", "b")
+            await leaving.leave()
+            return is_mine
+
+        leaving._register = registered  # type: ignore[method-assign]
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(leaving.run())
+            await one.sees("a")
+            await leaving.is_registered.wait()
+            running.cancel()
+
+        assert leaving._lease is None
 
 
 async def test_a_node_whose_lease_was_lost_registers_anew():

@@ -76,6 +76,7 @@ class Session:
         self.is_registered = asyncio.Event()
         self._lease_s = -(-lease_ms // 1_000)
         self._lease: Lease | None = None
+        self._has_left = False
         self._on_changed = on_changed
         self._now_ms = now_ms
 
@@ -96,6 +97,7 @@ class Session:
 
     async def leave(self) -> None:
         """Give the lease back, if that can be done at once: others need not wait for its end."""
+        self._has_left = True
         lease, self._lease = self._lease, None
         if lease is not None:
             with suppress(CoordinatorUnavailable, LeaseNotFound, RevisionWentBack, TimeoutError):
@@ -105,15 +107,13 @@ class Session:
     # The lease
 
     async def _keep_registered(self) -> None:
-        while True:
+        while not self._has_left:
             try:
-                if self._lease is None:
-                    self.is_registered.clear()
-                    self._lease = await self.coordinator.grant(self._lease_s)
-                else:
-                    self._lease = await self.coordinator.keep_alive(self._lease.lease)
-                is_mine = self.is_registered.is_set() or await self._register(self._lease)
+                lease = await self._leased()
+                is_mine = self.is_registered.is_set() or await self._register(lease)
             except LeaseNotFound:
+                if self._has_left:
+                    return
                 self.lost_leases += 1
                 self._lease = None
                 _log.warning("lease_lost node=%s", self.name)
@@ -128,7 +128,18 @@ class Session:
             if is_mine:
                 self._note("")
                 self.is_registered.set()
-            await asyncio.sleep(self._lease.ttl_s / 3)
+            await asyncio.sleep(lease.ttl_s / 3)
+
+    async def _leased(self) -> Lease:
+        """Return the lease, granted or kept alive."""
+        if self._lease is None:
+            self.is_registered.clear()
+            lease = await self.coordinator.grant(self._lease_s)
+        else:
+            lease = await self.coordinator.keep_alive(self._lease.lease)
+        if not self._has_left:  # else nobody would give it back
+            self._lease = lease
+        return lease
 
     async def _register(self, lease: Lease) -> bool:
         """Put the node's record; tell whether its name was free."""
