@@ -186,6 +186,7 @@ class FakeReplication:
         self.node = node
         self._tasks = tasks
         self._timers: dict[PartitionHost, asyncio.Task[None]] = {}
+        self._openings: dict[PartitionHost, asyncio.Task[None]] = {}
 
     @property
     def places(self) -> "FakePlaces":
@@ -209,7 +210,7 @@ class FakeReplication:
 
     def attach(self, host: PartitionHost, log_id: bytes, *, factor: int | None = None) -> None:
         host.on_role.append(self._play_timers)
-        self._tasks.create_task(self.cluster.add(self.node, log_id, host))
+        self._openings[host] = self._tasks.create_task(self.cluster.add(self.node, log_id, host))
 
     def _play_timers(self, host: PartitionHost) -> None:
         if host.is_led and host not in self._timers:
@@ -232,6 +233,9 @@ class FakeReplication:
             await asyncio.wait(self._timers.values())
 
     async def detach(self, host: PartitionHost) -> None:
+        opening = self._openings.pop(host, None)
+        if opening is not None:
+            await asyncio.wait([opening])  # its files go only then
         for log in self.cluster.logs.values():
             if log.replicas.get(self.node) is host:
                 del log.replicas[self.node]
