@@ -276,6 +276,9 @@ CHANGES = {
     "putRecurrence": "Scheduler/PutRecurrence",
     "deleteRecurrence": "Scheduler/DeleteRecurrence",
     "deleteReplay": "Admin/DeleteReplay",
+    "drainNode": "Admin/DrainNode",
+    "movePartition": "Admin/MovePartition",
+    "replaceNode": "Admin/ReplaceNode",
 }
 
 

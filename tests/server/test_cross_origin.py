@@ -376,4 +376,5 @@ async def test_links_lead_to_the_pages_for_people_alone(tmp_path):
                 if status != 403:
                     passed.add(path)
 
-    assert passed == {"/docs", "/openapi.json", "/metrics", "/health/live", "/health/ready"}
+    healths = {"/health", "/health/live", "/health/ready"}
+    assert passed == {"/", "/docs", "/openapi.json", "/metrics", *healths}

@@ -11,7 +11,7 @@ from waterclock.server.grpc.needs import METHODS
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.permits import field_reader
 
-STREAMS = {"streams", "cluster"}
+STREAMS = {"streams", "ipubsub", "cluster"}
 """Streams have owners, by a hash ring; of the node itself and its cluster every node knows."""
 
 
