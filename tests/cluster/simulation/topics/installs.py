@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from waterclock.cluster.replication.log_view import ReplicaId
-from waterclock.model.errors import StorageFull
+from waterclock.model.errors import BadInput, StorageFull
 from waterclock.storage.installation.intent import Intent
 from waterclock.storage.installation.log_copy import CopyWriter, LogCopy
 
@@ -39,7 +39,8 @@ class Installing:
         assert callable(step)
         try:
             step()
-        except StorageFull:
+        # As a node does: what its leader has may have rotted there.
+        except (BadInput, StorageFull):
             self._fail()
 
     def _fail(self) -> None:
