@@ -75,6 +75,16 @@ async def test_all_nodes_know_the_same_topics_and_the_same_key(tmp_path):
         assert a.metadata.get("streams/token_key") == b.metadata.get("streams/token_key")
 
 
+async def test_a_leader_that_breaks_as_it_starts_tells_what_broke(tmp_path, monkeypatch):
+    async def breaks(node: Node) -> None:
+        raise LookupError("what broke")
+
+    monkeypatch.setattr(Node, "_lead_records", breaks)
+    with pytest.raises(LookupError, match="what broke"):
+        async with nodes(tmp_path):
+            pass
+
+
 async def test_a_partition_that_others_have_is_no_problem(tmp_path):
     async with nodes(tmp_path) as (cluster, a, b):
         cluster.without.add("b")

@@ -381,7 +381,7 @@ class Node:
         self.topics.follow(self._replication)
         has_key = asyncio.Event()
         self.metadata.on_committed(TOKEN_KEY, lambda name, value: has_key.set())
-        self.metadata.on_leading.append(lambda is_leading: self._spawn_lead())
+        self.metadata.on_leading.append(self._spawn_lead)
         meta.on_role.append(lambda host: self.metadata.role_changed())
         await self._replication.open_meta(meta)
         await self._replication.joined()
@@ -390,8 +390,9 @@ class Node:
         self.stream_tokens = Tokens(key)
         await self.topics.open()
 
-    def _spawn_lead(self) -> None:
-        if not self.has_failed:
+    def _spawn_lead(self, is_leading: bool) -> None:
+        # Who leads no more may be a node that is closing, with no tasks any more.
+        if is_leading and not self.has_failed:
             self.spawn(self._lead_records())
 
     async def _lead_records(self) -> None:
