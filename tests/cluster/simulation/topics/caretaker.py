@@ -3,7 +3,9 @@ time and with the simulated replicas."""
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from tests.cluster.simulation.topics.session import KEYS
 from waterclock.cluster.coordinator.records import PartitionRecord
+from waterclock.cluster.coordinator.requests import Delete, Txn, Unchanged, one_key
 from waterclock.cluster.replication import effects as do
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.replica import Replica
@@ -87,6 +89,11 @@ class Caretaker:
     def look(self) -> None:
         """Do the next step for all that this node leads."""
         self.is_busy = self._placing._step_all()
+        view = self.session.view
+        for log_id in self._placing._moved:
+            key = KEYS.move(log_id)
+            is_known = Unchanged(key, view.moves[log_id].revision)
+            self.session.ask(Txn((is_known,), (Delete(one_key(key)),)), lambda outcome: None)
 
 
 def _change(before: PartitionRecord, after: PartitionRecord) -> str:

@@ -1,4 +1,4 @@
-"""Who uses a simulated cluster: publishers, readers, and an operator who moves replicas.
+"""Who uses a simulated cluster: publishers and readers.
 
 A publisher sends a message until somebody acknowledges it, always under its one id, to whatever
 node it takes for the leader. Some messages are scheduled, and some of those it cancels or puts off.
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from tests.cluster.history.events import Changed, Outcome, Polled, Published
 from tests.cluster.simulation.topics.hosted import Answer, Answered, Hosted
-from waterclock.cluster.replication.log_view import ReplicaId
 
 if TYPE_CHECKING:
     from tests.cluster.simulation.topics.process import Process
@@ -180,39 +179,3 @@ def poll(world: "World", reader: str, hosted: Hosted, offset: int) -> int:
     end, partition = frames[-1].end, hosted.partition
     world.note(Polled(reader, hosted.me, partition, world.timeline.now_ms, offset, end, rows))
     return end
-
-
-class Operator:
-    """Moves leaders and replicas about, if it is a busy one."""
-
-    def __init__(self, world: "World", rng: Random, *, is_busy: bool) -> None:
-        self._world = world
-        self._rng = rng
-        self.is_busy = is_busy
-        self._later()
-
-    def _later(self) -> None:
-        self._world.timeline.after(self._rng.randint(100, 500), self._look)
-
-    def _look(self) -> None:
-        self._later()
-        for log_id in self._world.log_ids:
-            leader = self._world.leader(log_id)
-            if leader is not None:
-                leader.process.handle(lambda leader=leader: self._at(leader))  # type: ignore[misc]
-
-    def _at(self, leader: Hosted) -> None:
-        """Move one partition, at its leader."""
-        record, rng = leader.core.record, self._rng
-        if record is None or not leader.is_led or not self.is_busy or rng.random() > 0.15:
-            return
-        world, core, now_ms = self._world, leader.core, leader.now_ms
-        others = [each for each in record.replicas if each != leader.me]
-        free = [each for each in map(world.replica, world.names) if each not in record.replicas]
-        if others and (not free or rng.random() < 0.6):
-            world.tell(f"transfer {leader.partition}")
-            leader.tell(core.transfer(ReplicaId(rng.choice(others)), now_ms))
-        elif free and not record.learners and len(record.replicas) == world.shape.copies:
-            # One more than there should be is taken away again; two are left for people to see to.
-            world.tell(f"another place for {leader.partition}")
-            leader.tell(core.add_learner(ReplicaId(rng.choice(free)), now_ms))

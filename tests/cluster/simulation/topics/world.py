@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from tests.cluster.history.checkers import Bounds, counts_of, judge, run_of
 from tests.cluster.history.events import Ended, Event, Healed
-from tests.cluster.simulation.topics.clients import Operator, Publisher, Reader, poll
+from tests.cluster.simulation.topics.clients import Publisher, Reader, poll
 from tests.cluster.simulation.topics.faults import Faults
 from tests.cluster.simulation.topics.hosted import Hosted
 from tests.cluster.simulation.topics.links import Network
 from tests.cluster.simulation.topics.machine import Machine
+from tests.cluster.simulation.topics.people import Operator
 from tests.cluster.simulation.topics.process import Process
 from tests.cluster.simulation.topics.session import KEYS, Store
 from tests.cluster.simulation.topics.timeline import Timeline
@@ -230,7 +231,8 @@ class World:
     def end(self) -> None:
         """Mend everything, let all come to rest, and judge."""
         self.faults.heal()
-        self.is_loaded = self.operator.is_busy = False
+        self.is_loaded = False
+        self.operator.rest()
         healed_ms = self.timeline.now_ms
         self.note(Healed(healed_ms))
         self.tell("healed")
