@@ -22,7 +22,14 @@ import numpy as np
 from benchmarks.client import Stopwatch, run_client
 from benchmarks.peers.cache import Absent, maven, python
 from benchmarks.peers.pacing import Schedule, Times, tell
-from benchmarks.peers.server import Server, free_port, is_listening, started, started_together
+from benchmarks.peers.server import (
+    START_S_MAX,
+    Server,
+    free_port,
+    is_listening,
+    started,
+    started_together,
+)
 from benchmarks.peers.wire import SILENCE_S_MAX, VALUE
 
 NAME = "kafka"
@@ -53,6 +60,7 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+initial.broker.registration.timeout.ms={start_ms_max}
 """
 REPLICAS = 3
 
@@ -100,7 +108,7 @@ def _formatted(folder: Path, ports: Sequence[int]) -> list[list[str | Path]]:
         config.write_text(
             CONFIG.format(
                 node=node, port=port, controller_port=controller, voters=voters, folder=its,
-                replicas=len(ports),
+                replicas=len(ports), start_ms_max=START_S_MAX * 1_000,
             )
         )  # fmt: skip
         words = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
