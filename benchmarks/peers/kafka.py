@@ -60,8 +60,9 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
-initial.broker.registration.timeout.ms={start_ms_max}
 """
+# Else a broker gives up after a minute, and says so to nobody.
+CONFIG += f"initial.broker.registration.timeout.ms={START_S_MAX * 1_000}\n"
 REPLICAS = 3
 
 
@@ -108,7 +109,7 @@ def _formatted(folder: Path, ports: Sequence[int]) -> list[list[str | Path]]:
         config.write_text(
             CONFIG.format(
                 node=node, port=port, controller_port=controller, voters=voters, folder=its,
-                replicas=len(ports), start_ms_max=START_S_MAX * 1_000,
+                replicas=len(ports),
             )
         )  # fmt: skip
         words = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]

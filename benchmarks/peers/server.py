@@ -64,10 +64,10 @@ class Server:
             if time.monotonic() > deadline:
                 self._signal(signal.SIGKILL)
             time.sleep(POLL_S)
+        self._process.wait()
 
     def _is_running(self) -> bool:
         """Tell whether any of its processes lives: the first may end before the others."""
-        self._process.poll()
         return any(fields[0] != "Z" for _, fields in _processes(self.group))
 
     def _signal(self, number: signal.Signals) -> None:
