@@ -20,20 +20,19 @@ from hypothesis import settings
 
 import waterclock.server  # noqa: F401 - before gRPC is loaded: it sets what gRPC reads then
 from tests.kit import needs
+from tests.kit.examples import FULL, examples
 from waterclock.runtime.structured_log import StandardErrorHandler
 
 if TYPE_CHECKING:
     from tests.burrow.kafka.kafka_broker import KafkaBroker
 
 # No deadlines: the machine is shared, and a slow example is no bug.
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
-# For make check: as CI's, and a fifth of it.
-settings.register_profile(
-    "quick", deadline=None, print_blob=True, derandomize=True, max_examples=20
-)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples(FULL))
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+# For make check, which wants a fifth of them.
+settings.register_profile("quick", settings.get_profile("ci"))
 # Each shard brings its own seed, and the database would replay other runs' examples.
-settings.register_profile("sim", deadline=None, print_blob=True, derandomize=False, database=None)
+settings.register_profile("sim", settings.get_profile("default"), derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A JVM that writes down its classes at its end takes a core for half a minute, on a cold machine
@@ -66,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     for name in sorted(needs.needs_of(item.nodeid, getattr(item, "fixturenames", ()))):
         item.add_marker(name)
+    if hasattr(getattr(item, "obj", None), "hypothesis"):
+        item.add_marker("explores")
 
 
 def pytest_collection_finish() -> None:
