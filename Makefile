@@ -5,6 +5,7 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 SPARK  := .venv/.spark
 SITE   := .venv/.site
+WARM   := .venv/.warm
 PYTEST := $(BIN)/python -m pytest
 MYPY   := $(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py demos/*.py demos/*/*.py tools/*.py)
 # One more than the two cores it is made for: a test waits a quarter of its time, for disks and servers.
@@ -45,7 +46,7 @@ test: style $(SPARK) $(SITE)  ## Everything CI runs: style, types, the docs site
 
 # What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
 check: NEEDS := not (spark or kafka or redis or serf or etcd or databases or browser or deploy or chaos or plants or benches)
-# A fifth of the examples and histories: make test explores, make check sees that nothing broke.
+# A fifth of the examples and histories: make sim has all of them, make test a third.
 check: PROFILE := --hypothesis-profile=quick
 check: export WATERCLOCK_QUICK := 1
 check: export WATERCLOCK_HISTORIES := 40
@@ -66,7 +67,7 @@ types: $(SPARK)  ## Static types (mypy, strict)
 	@$(MYPY)
 
 unit: NEEDS := $(or $(NEEDS),not helm)
-unit: $(SPARK)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
+unit: $(WARM)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
 	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE) --durations=20 --durations-min=3
 
 deploy-test: $(STAMP)  ## What make test leaves out of deploy/: the chart, by a Helm that is built first (minutes, once)
@@ -101,12 +102,14 @@ release: $(SPARK)  ## Check everything, build wheel and sdist into dist, tag the
 # The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
 sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 sim: N := $(or $(N),20000)
-sim: $(STAMP)  ## Long random histories of storage and streams; N= how many, SEED= replays
+sim: $(SPARK)  ## Long random histories of storage and streams, N= how many, SEED= replays; all examples of the rest
 	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/storage/test_histories.py tests/storage/test_shared_histories.py -k no_history --hypothesis-profile=sim
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/streams/test_histories.py
+	@WATERCLOCK_FULL=1 $(PYTEST) -q -n $(JOBS) -m explores \
+		--hypothesis-profile=sim --hypothesis-seed=$(SEED)
 
 hunt: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 hunt: N := $(or $(N),2000)
@@ -115,7 +118,7 @@ hunt: $(STAMP)  ## Whole nodes in histories of kills, pauses and clock steps; N=
 
 burrow-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 burrow-sim: N := $(or $(N),2000)
-burrow-sim: $(STAMP)  ## Groups of parallel consumers in stories of faults; N= how many, SEED= the first
+burrow-sim: $(SPARK)  ## Groups of parallel consumers in stories of faults; N= how many, SEED= the first
 	@$(BIN)/python -m tests.burrow.simulation --seed $(SEED) --count $(N)
 
 burrow-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
@@ -134,7 +137,7 @@ burrow-plants: $(STAMP)  ## The same with bugs planted in them: each must be fou
 
 dispatch-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 dispatch-sim: N := $(or $(N),2000)
-dispatch-sim: $(STAMP)  ## Dispatchers, workers and a Redis in stories of faults; N= how many, SEED= the first
+dispatch-sim: $(SPARK)  ## Dispatchers, workers and a Redis in stories of faults; N= how many, SEED= the first
 	@$(BIN)/python -m tests.dispatch.simulation --seed $(SEED) --stories $(N)
 
 dispatch-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
@@ -163,7 +166,7 @@ test-through: $(STAMP)  ## The suites of gRPC, HTTP and the client, asked of a n
 cluster-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 cluster-sim: N := $(or $(N),100)
 # Of streams fewer: their clusters are of a hundred nodes. A scenario that is named is played N times.
-cluster-sim: $(STAMP)  ## Simulated clusters, replicated topics and streams; N= how many, SEED= the first, SCENARIO= topics or one of streams
+cluster-sim: $(SPARK)  ## Simulated clusters, replicated topics and streams; N= how many, SEED= the first, SCENARIO= topics or one of streams
 ifneq ($(SCENARIO),)
 	@$(BIN)/python -m tests.cluster.simulation$(if $(filter topics,$(SCENARIO)),.topics, --scenario $(SCENARIO)) --seeds $(N) --seed $(SEED)
 else
@@ -273,6 +276,11 @@ $(SPARK): $(STAMP)
 	@echo "Building Spark for .venv (once: half a minute)"
 	@$(call pinned,pyspark) >.venv/spark.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --no-build-isolation -r .venv/spark.lock >$(LOG) 2>&1 || $(FAILED)
+	@touch $@
+
+# Each worker would compile every test, all of them at once: one process does it for them.
+$(WARM): $(SPARK)
+	@$(PYTEST) -q --collect-only >/dev/null 2>&1 || true
 	@touch $@
 
 $(SITE): $(STAMP) requirements-docs.lock

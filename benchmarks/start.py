@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness import Bar, Report, Result, Tick, rounds_of, scale
@@ -57,8 +56,14 @@ class Start:
         self._add("ready_cpu_s")
         self._add("ready_s", bar=READY_BAR)
         if is_wanted("redis"):
-            with suppress(Absent):
-                self._beside()
+            self.run_beside()
+
+    def run_beside(self) -> None:
+        """Start Redis and its command as often, or note why they cannot be had."""
+        try:
+            self._beside()
+        except Absent as reason:
+            self._report.notes.append(f"Absent: redis, because {reason}.")
 
     def _round(self, folder: Path) -> None:
         self._tick("ready_s")
@@ -78,12 +83,15 @@ class Start:
                     assert answer.status == 200
                 for name, words in COMMANDS.items():
                     self._tick(name)
-                    self._measure(name, [*WATERCLOCK, *words], said["grpc_address"])
+                    self._measure(
+                        name,
+                        [*WATERCLOCK, *words],
+                        {**os.environ, "WATERCLOCK_ADDRESS": said["grpc_address"]},
+                    )
             finally:
                 node.kill()
 
-    def _measure(self, name: str, command: Sequence[str], address: str) -> None:
-        environ = {**os.environ, "WATERCLOCK_ADDRESS": address}
+    def _measure(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> None:
         before, begun = os.times(), time.perf_counter()
         subprocess.run(command, env=environ, check=True, capture_output=True)
         took, after = time.perf_counter() - begun, os.times()
@@ -92,7 +100,6 @@ class Start:
         self._samples.setdefault(f"{name}_cpu_s", []).append(cpu)
 
     def _beside(self) -> None:
-        """Start Redis and its command, if they are to be had."""
         its = debian("redis-tools", ["redis-cli"])
         ready: list[float] = []
         for number in range(rounds_of(ROUNDS)):
@@ -100,7 +107,10 @@ class Start:
             with redis.running(self._folder / f"redis{number}") as server:
                 ready.append(time.perf_counter() - begun)
                 words = [its.find("redis-cli"), "-p", str(server.port), "XADD", "s", "*", "v", "1"]
-                self._measure("redis_cli", words, "")
+                try:
+                    self._measure("redis_cli", words, its.environ())
+                except (OSError, subprocess.CalledProcessError) as error:
+                    raise Absent(f"redis-cli does not run: {error}") from error
         peers = self._report.peers
         peers.append(Result("redis_ready_s", ready, "s", note="asked every 20 ms"))
         for name in ("redis_cli_cpu_s", "redis_cli_s"):

@@ -10,7 +10,6 @@ import gc
 import inspect
 import logging
 import os
-import re
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,20 +20,19 @@ from hypothesis import settings
 
 import waterclock.server  # noqa: F401 - before gRPC is loaded: it sets what gRPC reads then
 from tests.kit import needs
+from tests.kit.examples import FULL, examples
 from waterclock.runtime.structured_log import StandardErrorHandler
 
 if TYPE_CHECKING:
     from tests.burrow.kafka.kafka_broker import KafkaBroker
 
 # No deadlines: the machine is shared, and a slow example is no bug.
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
-# For make check: as CI's, and a fifth of it.
-settings.register_profile(
-    "quick", deadline=None, print_blob=True, derandomize=True, max_examples=20
-)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples(FULL))
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+# For make check, which wants a fifth of them.
+settings.register_profile("quick", settings.get_profile("ci"))
 # Each shard brings its own seed, and the database would replay other runs' examples.
-settings.register_profile("sim", deadline=None, print_blob=True, derandomize=False, database=None)
+settings.register_profile("sim", settings.get_profile("default"), derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A JVM that writes down its classes at its end takes a core for half a minute, on a cold machine
@@ -46,11 +44,6 @@ SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 
 OFFLINE = "Skipped: offline:"
 """A server of somebody else's that is not in the cache, and its registry does not answer."""
-
-STORE_TEST = re.compile(r"tests/stores/test_(?:(\w+)_store\.py|\w+\.py::\w+\[(\w+))")
-"""The tests of one store: by their file, or by the parameter they run with."""
-
-ETCD_TEST = re.compile(r"tests/cluster/coordinator/(test_etcd\.py|\w+\.py::\w+\[etcd)")
 
 TEST_S = 120
 """How long an `async def` test may take: one that waits for ever fails, and says where."""
@@ -72,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     for name in sorted(needs.needs_of(item.nodeid, getattr(item, "fixturenames", ()))):
         item.add_marker(name)
+    if hasattr(getattr(item, "obj", None), "hypothesis"):
+        item.add_marker("explores")
 
 
 def pytest_collection_finish() -> None:
@@ -118,29 +113,11 @@ def _in_a_loop(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests that share a server to one worker: it is started once, and not on two.
+    """Give all tests that share a server to one worker, and begin with what takes long.
 
     pytest-xdist has groups for that, but since pytest 9.2 it cannot tell the scheduler of them.
     """
-    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
-
-    class ByServer(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/spark/"):  # one session, of a gigabyte
-                return "spark"
-            # One broker, of half a gigabyte.
-            if nodeid.startswith(("tests/burrow/kafka/", "tests/docs/")):
-                return "kafka"
-            if ETCD_TEST.match(nodeid):  # one member for most, three for some
-                return "etcd"
-            if nodeid.startswith("tests/browser/"):
-                return "browser"
-            if nodeid.startswith("tests/deploy/"):  # one image, which takes a while to build
-                return "deploy"
-            if nodeid.startswith("tests/dispatch/"):  # servers of Redis, a few for each file
-                return nodeid.partition("::")[0]
-            found = STORE_TEST.match(nodeid)
-            return nodeid if found is None else f"store {found[1] or found[2]}"
+    from tests.kit.workers import ByServer
 
     return ByServer(config, log)
 

@@ -22,7 +22,14 @@ import numpy as np
 from benchmarks.client import Stopwatch, run_client
 from benchmarks.peers.cache import Absent, maven, python
 from benchmarks.peers.pacing import Schedule, Times, tell
-from benchmarks.peers.server import Server, free_port, is_listening, started, started_together
+from benchmarks.peers.server import (
+    START_S_MAX,
+    Server,
+    free_port,
+    is_listening,
+    started,
+    started_together,
+)
 from benchmarks.peers.wire import SILENCE_S_MAX, VALUE
 
 NAME = "kafka"
@@ -54,6 +61,8 @@ share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
+# Else a broker gives up after a minute, and says so to nobody.
+CONFIG += f"initial.broker.registration.timeout.ms={START_S_MAX * 1_000}\n"
 REPLICAS = 3
 
 

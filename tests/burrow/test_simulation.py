@@ -5,8 +5,10 @@ import pytest
 from tests.burrow.fake_group import Violation
 from tests.burrow.plants import PLANTS
 from tests.burrow.simulation import run
+from tests.kit.examples import examples
 
 SEEDS = 240
+STORIES = examples(SEEDS)
 SHARDS = 8
 ONCE_RED = [5_534]
 """Stories that showed a bug of ours."""
@@ -14,7 +16,7 @@ ONCE_RED = [5_534]
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_promise_is_kept_under_rebalances_kills_and_errors(shard):
-    for seed in range(shard, SEEDS, SHARDS):
+    for seed in range(shard, STORIES, SHARDS):
         run(seed)
 
 

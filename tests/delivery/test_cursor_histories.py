@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.delivery.cursor_history import CursorHistory
+from tests.kit.examples import examples
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.leases import Leases
@@ -14,7 +15,7 @@ from waterclock.delivery.read_queue import ReadQueue
 from waterclock.delivery.spans import SpanMap, Terms, TimedSpans
 from waterclock.model.tracker import OffsetTracker
 
-HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES") or examples(150))
 HUNT = settings(
     max_examples=5_000,  # it ends with the first that is found
     stateful_step_count=40,

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.delivery.group_history import GroupHistory
+from tests.kit.examples import examples
 from waterclock.delivery import groups
 from waterclock.delivery.groups import Assign, Group, Release
 
@@ -23,7 +24,7 @@ HUNT = settings(
 
 def test_no_history_breaks_a_guarantee():
     run_state_machine_as_test(
-        GroupHistory, settings=settings(max_examples=100, stateful_step_count=40)
+        GroupHistory, settings=settings(max_examples=examples(100), stateful_step_count=40)
     )
 
 

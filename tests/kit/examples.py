@@ -1,10 +1,16 @@
-"""How many examples a test explores that says how many by itself."""
+"""How many examples a test explores: a part of them in `make test`, all of them in `make sim`."""
 
 import os
 
 QUICK_PART = 5
+TEST_PART = 3
+FULL = 100
+"""Of a property that says nothing itself: what Hypothesis has as its default."""
 
 
 def examples(count: int) -> int:
-    """Return so many, and a fifth of it for `make check`, as Hypothesis' profile `quick` has it."""
-    return max(3, count // QUICK_PART) if os.environ.get("WATERCLOCK_QUICK") else count
+    """Return so many for `make sim`, a third of it for `make test`, a fifth for `make check`."""
+    if os.environ.get("WATERCLOCK_FULL"):
+        return count
+    part = QUICK_PART if os.environ.get("WATERCLOCK_QUICK") else TEST_PART
+    return max(3, count // part)

@@ -21,6 +21,7 @@ NEEDS = {
     "chaos": "time: processes are killed, stopped, cut off, or out of disk while they work",
     "plants": "time: bugs are planted, and each must be found",
     "benches": "time: a benchmark runs, however shortly",
+    "explores": "nothing, but shows more with more examples: `make sim` has all of them",
 }
 
 BY_FIXTURE = {
@@ -60,6 +61,9 @@ BY_PLACE = {
     r"tests/integration/test_(?!history|hostile)": {"chaos"},
     r"tests/backup/test_(cut_short|rounds)\.py": {"chaos"},
     r".*::test_\w*planted_bug": {"plants"},
+    r".*histories\.py::(?!.*planted)|tests/schedule/test_hot_timers\.py::test_timers_agree|"
+    r".*::Test\w+::runTest|tests/dispatch/test_simulation\.py::test_a_story_keeps|"
+    r"tests/burrow/test_simulation\.py::test_every_promise": {"explores"},
 }
 """By the beginning of a test's id."""
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.examples import examples
 from tests.node.delivery_history import CountingHistory, DeliveryHistory
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.leases import Leases
@@ -21,7 +22,7 @@ from waterclock.node.groups.host import GroupHost
 from waterclock.node.groups.saver import GroupSaver
 from waterclock.node.groups.session import QueuedDelivery, Session
 
-HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES") or examples(40))
 HUNTS = 27
 HUNT = settings(
     max_examples=15,

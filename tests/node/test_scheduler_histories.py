@@ -10,6 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import waterclock.node.schedule.read_ahead as read_ahead
 import waterclock.schedule.cold_timers as cold_timers
 import waterclock.schedule.timer_index as timer_index
+from tests.kit.examples import examples
 from tests.node.scheduler_histories import SchedulerHistories
 from waterclock.log.scheduled import ScheduledRows
 from waterclock.node.schedule.read_ahead import ReadAhead
@@ -17,7 +18,7 @@ from waterclock.schedule.cold_timers import COLD, OPEN, ColdTimers, Run
 from waterclock.schedule.hot_timers import HotTimers
 from waterclock.schedule.timer_index import TimerIndex
 
-EXAMPLES = int(os.environ.get("WATERCLOCK_HISTORIES", "60"))
+EXAMPLES = int(os.environ.get("WATERCLOCK_HISTORIES") or examples(60))
 SOUND = settings(
     max_examples=EXAMPLES,
     stateful_step_count=40,

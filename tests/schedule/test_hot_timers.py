@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.examples import examples
 from tests.schedule.timer_histories import TimerHistories
 from tests.schedule.timer_model import TimerState, state_of
 from waterclock.schedule import hot_timers as timers
@@ -16,7 +17,7 @@ from waterclock.schedule.hot_timers import HotTimers, Int64s
 from waterclock.schedule.table import Table
 from waterclock.schedule.wheel import Wheel
 
-HISTORIES = int(os.environ.get("WATERCLOCK_TIMER_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("WATERCLOCK_TIMER_HISTORIES") or examples(200))
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 

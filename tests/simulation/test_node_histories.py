@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.kit.examples import examples
 from tests.simulation.hunt import Broken, live
 from tests.simulation.plants import PLANTS
 
-HISTORIES = int(os.environ.get("WATERCLOCK_HUNT", "160"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HUNT") or examples(160))
 CHUNKS = 8
 HUNTED_MAX = 400
 """A planted bug must be found in so many histories."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
+from typing import NamedTuple
 
 import pyspark
 
@@ -24,13 +25,15 @@ PACKAGE = spark_home(cache_folder(), INSTALLED) or INSTALLED
 """With the workers of Python that start sooner, if they can be had."""
 UP_S_MAX = 120.0
 END_S_MAX = 60.0
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that is over before well compiled code has paid for itself."""
 
 ENVIRONMENT = {
     "SPARK_HOME": str(PACKAGE),
     "SPARK_LOCAL_IP": LOOPBACK,
     # The port by which anybody could submit a program.
     "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
     "PYSPARK_PYTHON": sys.executable,
     "GRPC_VERBOSITY": "ERROR",
 }
@@ -82,9 +85,18 @@ class Daemon:
         self._process.stderr.close()
 
 
+class Cluster(NamedTuple):
+    """A master with two workers."""
+
+    master: str
+    """Its URL."""
+    folder: Path
+    """Where `worker-0` and `worker-1` keep what they run."""
+
+
 @contextmanager
-def standalone(folder: Path, *, workers: int) -> Iterator[str]:
-    """Run a master and workers of one core each; lend the master's URL."""
+def standalone(folder: Path, *, workers: int) -> Iterator[Cluster]:
+    """Run a master and workers of one core each; lend them."""
     spark_class = str(PACKAGE / "bin" / "spark-class")
     began: list[Daemon] = []
     try:
@@ -101,7 +113,7 @@ def standalone(folder: Path, *, workers: int) -> Iterator[str]:
                 "--work-dir", str(folder / f"worker-{number}"), url, folder=folder,
             )  # fmt: skip
             began.append(worker)
-        yield url
+        yield Cluster(url, folder)
     finally:
         for daemon in reversed(began):
             daemon.end()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kit.needs import claim
+from tests.spark.clusters import Cluster, standalone
 from tests.spark.spark_node import SparkNode, running
 from waterclock.spark.session import session
 
@@ -61,6 +62,13 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkNode]
     """Return the one node that tests share which neither kill it nor change its settings."""
     with running(tmp_path_factory.mktemp("spark-node")) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return the one cluster: two workers of one core, so it does one application at a time."""
+    with standalone(tmp_path_factory.mktemp("cluster"), workers=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture

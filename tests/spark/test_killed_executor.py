@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from tests.kit.processes import ROOT
 from tests.spark import faults
-from tests.spark.clusters import ENVIRONMENT, LOOPBACK, standalone
+from tests.spark.clusters import ENVIRONMENT, LOOPBACK, SHORT_LIVED
 from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, rows_stored
 from waterclock.spark.session import session
@@ -32,7 +32,7 @@ from waterclock.spark.write.batch import BatchWriter
 from waterclock.spark.write.options import WriteOptions
 from waterclock.spark.write.stream import StreamWriter
 
-WAIT_S_MAX = 300.0
+WAIT_S_MAX = 600.0
 """A bound for what hangs."""
 END_S_MAX = 60.0
 ROWS = 600
@@ -130,10 +130,10 @@ def drive(master: str, log_file: str) -> None:
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
         # Both executors are there before a job begins: each has one of its two tasks.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
         "spark.cores.max": "2",
         # Many small batches, so that there is a middle.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
@@ -203,18 +203,17 @@ class Driver:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("killed-executor")
+def folder(cluster):
+    return cluster.folder
 
 
 @pytest.fixture(scope="module")
-def driver(folder):
-    with standalone(folder, workers=2) as master:
-        driver = Driver(master, folder)
-        try:
-            yield driver
-        finally:
-            driver.end()
+def driver(cluster):
+    driver = Driver(cluster.master, cluster.folder)
+    try:
+        yield driver
+    finally:
+        driver.end()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.examples import examples
 from tests.kit.histories import LogHistories
 from waterclock.log import frame, recovery
 from waterclock.log.id_index.index import IdIndex
@@ -21,7 +22,7 @@ from waterclock.storage import rewrite as rewriting
 from waterclock.storage.flush import FlushPlan
 from waterclock.storage.partition_store import PartitionStore
 
-HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "600"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES") or examples(600))
 SHARDS = 4
 SEED = int(os.environ["WATERCLOCK_SEED"]) if "WATERCLOCK_SEED" in os.environ else None
 if SEED is None and os.environ.get("CI"):

@@ -4,9 +4,10 @@ import os
 
 import pytest
 
+from tests.kit.examples import examples
 from tests.streams.history import History
 
-HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "300"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES") or examples(300))
 SEED = int(os.environ.get("WATERCLOCK_SEED", "0"))
 CHUNKS = 10
 

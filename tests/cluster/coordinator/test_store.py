@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.kit.examples import examples
 from waterclock.cluster.coordinator.errors import Compacted, LeaseNotFound, RevisionWentBack
 from waterclock.cluster.coordinator.requests import (
     NO_LEASE,
@@ -192,7 +193,7 @@ def operations(draw: st.DrawFn, leases: list[int]) -> tuple[Put | Delete | Get, 
 
 
 TestStoreAgainstStates = StoreAgainstStates.TestCase
-TestStoreAgainstStates.settings = settings(max_examples=40, stateful_step_count=30)
+TestStoreAgainstStates.settings = settings(max_examples=examples(40), stateful_step_count=30)
 
 
 def test_a_copy_goes_its_own_way():
