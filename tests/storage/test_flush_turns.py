@@ -2,8 +2,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from waterclock.storage.flush_turns import FlushTurns
-from waterclock.storage.fsyncs import OnFsynced, Sync
+from waterclock.storage.fsyncs import FlushTurns, OnFsynced, Sync
 
 
 class FakeFsyncs:

@@ -10,8 +10,8 @@
 A `FlushPlan` decides; the store hands out a `Sync` for each fsync it wants and hears how it ended.
 `GroupCommit` runs them, and side-car jobs, on threads that stores share (`fsyncs.py`): the owner of
 a store calls `step` after appending. A plain loop then waits with `wait_for`; under an event loop a
-`FlushQueue` is stepped with all others of the loop (`flush_turns.py`) and wakes the callers that
-wait. The threads touch neither the store nor each other: they run what they are handed and hand it
+`FlushQueue` is stepped with all others of the loop (`FlushTurns`) and wakes the callers that wait.
+The threads touch neither the store nor each other: they run what they are handed and hand it
 back.
 
 A thread that comes back from fsync needs the interpreter lock, which a busy owner gives up only
@@ -30,8 +30,15 @@ from typing import TYPE_CHECKING
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, StorageError, StorageFailed, WaterclockError
 from waterclock.model.sections import Fsync
-from waterclock.storage.flush_turns import FlushTurns
-from waterclock.storage.fsyncs import Ended, FileSystem, FsyncThreads, Sync, Threads, Work
+from waterclock.storage.fsyncs import (
+    Ended,
+    FileSystem,
+    FlushTurns,
+    FsyncThreads,
+    Sync,
+    Threads,
+    Work,
+)
 from waterclock.storage.waiters import Waiters
 
 if TYPE_CHECKING:
