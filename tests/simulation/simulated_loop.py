@@ -10,11 +10,11 @@ while the loop does not run, is a process that was stopped: all timers ring late
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.kit.clock import ManualClock
-from waterclock.storage.fsyncs import Ended, Work
+from waterclock.storage.fsyncs import Ended, OnFsynced, Sync, Work
 
 WAIT_S_MAX = 3_600.0
 """Nothing in a history takes longer by itself: something waits for what never comes."""
@@ -77,25 +77,30 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class InlineThreads:
-    """Stands for the threads of a node's disks: what is handed to them is done on the spot."""
+    """Stands for the threads of a node's jobs: what is handed to them is done on the spot."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
         """Run it, then call `on_end`."""
-        error: Exception | None = None
-        try:
-            work.run()
-        except Exception as failure:
-            error = failure
-        on_end(Ended(work, error, 0.0))
-
-    def hold(self) -> None:
-        """Keep nothing back: it is done before anybody could wait for it."""
-
-    def let_go(self) -> None:
-        """There is nothing kept back."""
+        on_end(Ended(work, _run(work), 0.0))
 
     def stop(self) -> None:
         """There is nothing to end."""
+
+
+class InlineFsyncs(InlineThreads):
+    """Stands for the threads that run fsyncs."""
+
+    def submit(self, syncs: Sequence[Sync], on_end: OnFsynced) -> None:  # type: ignore[override]
+        """Run them, then call `on_end`."""
+        on_end(syncs, [_run(sync) for sync in syncs], 0.0)
+
+
+def _run(work: Work) -> Exception | None:
+    try:
+        work.run()
+    except Exception as failure:
+        return failure
+    return None

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from urllib.parse import urlencode
 
 from tests.kit.clock import ManualClock
-from tests.simulation.simulated_loop import InlineThreads, SimulatedLoop
+from tests.simulation.simulated_loop import InlineFsyncs, InlineThreads, SimulatedLoop
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Offset
@@ -122,7 +122,7 @@ class SimulatedNode:
         config = replace(CONFIG, node=NodeConfig(name="sim", data_folder=str(self._folder)))
         with (
             patch.object(flush, "Threads", InlineThreads),
-            patch.object(flush, "FsyncThreads", InlineThreads),
+            patch.object(flush, "FsyncThreads", InlineFsyncs),
         ):
             running = running_node(config, self.clock)
             self.node = node = await running.__aenter__()

@@ -1,9 +1,6 @@
-import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -14,10 +11,8 @@ from waterclock.storage.fsyncs import (
     SLOW_BREAK_S_MIN,
     SLOW_S_MIN,
     TOGETHER_MIN,
-    Ended,
     FsyncThreads,
     Sync,
-    Wakeups,
 )
 
 GRACE_S = 30
@@ -75,11 +70,22 @@ class Kit:
     def __init__(self, file_system: FakeFileSystem | None) -> None:
         now_s = (lambda: 0.0) if file_system is None else (lambda: file_system.now_s)
         self.fsyncs = FsyncThreads(1, file_system, now_s=now_s)
-        self.ended: SimpleQueue[Ended] = SimpleQueue()
+        self.ended: SimpleQueue[Exception | None] = SimpleQueue()
+        self.calls = 0
 
     def submit(self, *files: FakeFile) -> None:
         for file in files:
-            self.fsyncs.submit(Sync(file, 1), self.ended.put)  # type: ignore[arg-type]
+            self.submit_round(file)
+
+    def submit_round(self, *files: FakeFile) -> None:
+        self.fsyncs.submit([Sync(file, 1) for file in files], self._note)  # type: ignore[arg-type]
+
+    def _note(
+        self, syncs: Sequence[Sync], errors: Sequence[Exception | None], seconds: float
+    ) -> None:
+        self.calls += 1
+        for _, error in zip(syncs, errors, strict=True):
+            self.ended.put(error)
 
     def run(self, *files: FakeFile) -> list[str | None]:
         """Have files wait until all of them do, then let them run; return their errors."""
@@ -88,9 +94,9 @@ class Kit:
         assert first.begun.wait(GRACE_S)
         self.submit(*files)
         first.let_end()
-        assert self.ended.get(timeout=GRACE_S).error is None
+        assert self.ended.get(timeout=GRACE_S) is None
         ended = [self.ended.get(timeout=GRACE_S) for _ in files]
-        return [None if each.error is None else str(each.error) for each in ended]
+        return [None if error is None else str(error) for error in ended]
 
 
 def files(count: int, prefix: str = "f") -> list[FakeFile]:
@@ -211,69 +217,18 @@ def test_stopping_finishes_what_was_submitted():
     assert kit.ended.qsize() == 31
 
 
-async def test_a_loop_that_is_woken_calls_back_for_all_that_ended():
-    wakeups = Wakeups(FsyncThreads(1))
-    heard: list[int] = []
-    woken: list[object] = []
-    loop = asyncio.get_running_loop()
-
-    class Counting:
-        def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
-            woken.append(callback)
-            loop.call_soon(callback, *args)
-
-    counting: Any = Counting()
-    for number in range(50):
-        wakeups.call(counting, partial(heard.append, number))
-    await asyncio.sleep(0)
-    once = len(woken)
-    wakeups.call(counting, partial(heard.append, 50))
-    await asyncio.sleep(0)
-
-    assert (once, len(woken), heard) == (1, 2, list(range(51)))
-
-
-async def test_fsyncs_that_are_asked_for_in_one_turn_of_the_loop_are_run_as_one():
+def test_a_round_of_many_is_run_and_told_of_as_one():
     file_system = FakeFileSystem()
     kit = Kit(file_system)
-    wakeups, loop = Wakeups(kit.fsyncs), asyncio.get_running_loop()
     many = files(TOGETHER_MIN)
 
-    for file in many:
-        wakeups.call_soon(loop, partial(kit.submit, file))
-    await asyncio.sleep(0)
-    errors = [kit.ended.get(timeout=GRACE_S).error for _ in many]
+    kit.submit_round(*many)
+    errors = [kit.ended.get(timeout=GRACE_S) for _ in many]
     kit.fsyncs.stop()
 
     assert errors == [None] * len(many)
     assert file_system.groups == [[file.name for file in many]]
-
-
-async def test_a_callback_that_raises_keeps_no_other_from_being_called():
-    problems: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: problems.append(context))
-    heard: list[int] = []
-    wakeups = Wakeups(FsyncThreads(1))
-
-    wakeups.call_soon(loop, partial(heard.append, 0))
-    wakeups.call_soon(loop, partial(heard.remove, 7))
-    wakeups.call_soon(loop, partial(heard.append, 1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-    assert heard == [0, 1]
-    assert [type(context["exception"]) for context in problems] == [ValueError]
-
-
-def test_what_is_held_back_is_handed_over_before_it_is_waited_for():
-    kit = Kit(None)
-    kit.fsyncs.hold()
-    kit.submit(FakeFile("held"))
-    kit.fsyncs.let_go()
-
-    assert kit.ended.get(timeout=GRACE_S).error is None
-    kit.fsyncs.stop()
+    assert kit.calls == 1
 
 
 class FakeFolder:

@@ -91,6 +91,7 @@ _SPANS = dict.fromkeys(FrameType, range(1, SPAN_MAX + 1))
 _SPANS |= dict.fromkeys(CONTROL, range(1, 2))
 _SPANS[FrameType.SEEN] = range(1)
 
+_DATA = int(FrameType.DATA)
 _TYPES: dict[int, FrameType] = {int(kind): kind for kind in FrameType}
 
 
@@ -220,7 +221,7 @@ def encode_lone(
     fields = _FIELDS.pack(
         MAGIC,
         VERSION,
-        FrameType.DATA,
+        _DATA,
         flags,
         base_offset,
         1,

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 from collections import ChainMap
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from waterclock.model.errors import (
     CapacityReached,
     NotFound,
     StorageError,
+    StorageFailed,
     StorageFull,
     UnknownTopic,
     WaterclockError,
@@ -253,7 +254,7 @@ class Topics:
         topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
         await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
         try:
-            topic.partitions = await self._add_partitions(topic, settings)
+            topic.partitions = await self._first_partitions(topic, settings)
             saved = self._save(topic)
         except BaseException:
             self._close_partitions(topic, 0)
@@ -353,7 +354,7 @@ class Topics:
                     for topic, count in zip(topics, counts, strict=True)
                     for number in range(count)
                 ],
-                are_new=False,
+                waits_for_disk=False,
             )
         )
         await settle(unsettled, self._threads)
@@ -375,15 +376,39 @@ class Topics:
         if problems:
             raise problems[0]
 
+    async def _first_partitions(self, topic: Topic, settings: TopicSettings) -> list[PartitionHost]:
+        """Make the partitions of a topic that has none, and make them durable together.
+
+        What a crash leaves of them goes with the trash: no record speaks of the topic yet.
+        """
+        unsettled: list[Unsettled] = []
+        openings = [
+            self._opening(topic, number, is_new=True, unsettled=unsettled)
+            for number in range(settings.partitions)
+        ]
+        hosts = await self._opened(openings, waits_for_disk=False)
+        await settle(unsettled, self._threads)
+        problem = next((host.problem for host in hosts if host.problem is not None), None)
+        if problem is not None:
+            for host in hosts:
+                host.close()
+            raise StorageFailed(problem)
+        return hosts
+
     async def _add_partitions(self, topic: Topic, settings: TopicSettings) -> list[PartitionHost]:
-        """Make the partitions the topic does not have yet, all or none.
+        """Make the partitions the topic does not have yet, all or none, each durable by itself.
 
         Nobody sees them before all are open: a key must not move twice.
         """
         added = range(len(topic.partitions), settings.partitions)
+        openings = [self._opening(topic, number, is_new=True) for number in added]
+        return await self._opened(openings, waits_for_disk=True)
+
+    async def _opened(
+        self, openings: Sequence[Callable[[], PartitionHost]], *, waits_for_disk: bool
+    ) -> list[PartitionHost]:
         try:
-            openings = [self._opening(topic, number, is_new=True) for number in added]
-            return await open_all(openings, are_new=True)
+            return await open_all(openings, waits_for_disk=waits_for_disk)
         except StorageFull as error:
             self._on_full(error)
             raise

@@ -10,8 +10,9 @@
 A `FlushPlan` decides; the store hands out a `Sync` for each fsync it wants and hears how it ended.
 `GroupCommit` runs them, and side-car jobs, on threads that stores share (`fsyncs.py`): the owner of
 a store calls `step` after appending. A plain loop then waits with `wait_for`; under an event loop a
-`FlushQueue` steps by itself and wakes the callers that wait. The threads touch neither the store
-nor each other: they run what they are handed and hand it back.
+`FlushQueue` is stepped with all others of the loop (`FlushTurns`) and wakes the callers that wait.
+The threads touch neither the store nor each other: they run what they are handed and hand it
+back.
 
 A thread that comes back from fsync needs the interpreter lock, which a busy owner gives up only
 every `sys.getswitchinterval()` (5 ms by default, longer than the fsync). A process that owns stores
@@ -20,9 +21,9 @@ should lower it: see `SWITCH_INTERVAL_S`.
 
 import asyncio
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,10 @@ from waterclock.model.sections import Fsync
 from waterclock.storage.fsyncs import (
     Ended,
     FileSystem,
+    FlushTurns,
     FsyncThreads,
     Sync,
     Threads,
-    Wakeups,
     Work,
 )
 from waterclock.storage.waiters import Waiters
@@ -123,7 +124,7 @@ class BackgroundThreads:
         self._file_system = file_system
         self.fsyncs = FsyncThreads(fsyncs_at_once, file_system)
         self.jobs = Threads("waterclock-jobs")
-        self.wakeups = Wakeups(self.fsyncs)
+        self.turns = FlushTurns(self.fsyncs)
 
     def stop(self) -> None:
         """End them, once no store needs them any more."""
@@ -133,10 +134,10 @@ class BackgroundThreads:
             self._file_system.close()
 
 
-class _Background:
-    """What one store has running on the threads, and what has come back."""
+class _Jobs:
+    """The job that one store has running on a thread, and what has come back."""
 
-    def __init__(self, threads: "Threads | FsyncThreads", on_done: Callable[[], object]) -> None:
+    def __init__(self, threads: Threads, on_done: Callable[[], object]) -> None:
         self.is_running = False
         self._threads = threads
         self._done: SimpleQueue[Ended] = SimpleQueue()
@@ -163,7 +164,8 @@ class _Background:
 
 
 class GroupCommit:
-    """Keeps one store flushed and its side-cars saved. All methods belong to the store's owner."""
+    """Keeps one store flushed and its side-cars saved. All methods belong to the store's owner,
+    who calls `step`, or runs what `begin` returns and tells `finish` how it ended."""
 
     def __init__(
         self,
@@ -180,41 +182,68 @@ class GroupCommit:
         self._own_threads = BackgroundThreads(1) if threads is None else None
         threads = threads or self._own_threads
         assert threads is not None
-        self._fsyncs = threads.fsyncs
-        self._fsync = _Background(threads.fsyncs, on_done)
-        self._jobs = _Background(threads.jobs, on_done)
+        self.threads = threads
+        self._fsynced: SimpleQueue[tuple[Sync, Exception | None, float]] = SimpleQueue()
+        self._jobs = _Jobs(threads.jobs, on_done)
+        self._on_done = on_done
         self._on_fsync = on_fsync
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
 
-    def step(self) -> None:
-        """Take in what is done and start what is due. Raises StorageFailed if the disk failed."""
-        if self._fsync.is_running:
-            self._collect_fsync(block=False)
+    def begin(self) -> Sync | None:
+        """Take in the jobs that are done and start what is due; return the fsync to be run.
+
+        Raises StorageFailed if the disk failed.
+        """
         if self._store.jobs or self._jobs.is_running:
             self._advance_jobs()
-        sync = self._store.begin_sync(self._clock.monotonic_ms())
+        return self._store.begin_sync(self._clock.monotonic_ms())
+
+    def finish(self, sync: Sync, error: Exception | None, seconds: float) -> None:
+        """Take in an fsync that was run; raises StorageFailed if it failed."""
+        if sync is not self._store.in_flight:
+            return  # the owner could not wait, and has heard of it before
+        failure = None if error is None else _failure(error)
+        self._store.finish_sync(sync, failure)
+        if failure is not None:
+            raise failure from error
+        self._on_fsync(seconds)
+
+    def step(self) -> None:
+        """Take in what is done and start what is due. Raises StorageFailed if the disk failed."""
+        while not self._fsynced.empty():
+            self.finish(*self._fsynced.get())
+        sync = self.begin()
         if sync is not None:
-            self._fsync.start(sync)
+            self.threads.fsyncs.submit([sync], self._ended)
+
+    def _ended(
+        self, syncs: Sequence[Sync], errors: Sequence[Exception | None], seconds: float
+    ) -> None:
+        for sync, error in zip(syncs, errors, strict=True):
+            self._fsynced.put((sync, error, seconds))
+        # A loop that was closed meanwhile needs no waking.
+        with suppress(RuntimeError):
+            self._on_done()
 
     def wait_for(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
         self.step()
         while self._store.acknowledged_end < end:
-            self._collect_fsync(block=True)
+            self._await_fsync()
             self.step()
 
-    def _collect_fsync(self, *, block: bool) -> None:
-        if block:
-            self._fsyncs.let_go()
-        ended = self._fsync.take(block=block)
-        if ended is None:
+    def _await_fsync(self) -> None:
+        """Hear how the fsync in flight ends: from the thread that runs it, or by running it."""
+        sync = self._store.in_flight
+        if sync is None:
             return
-        assert isinstance(ended.work, Sync)
-        failure = None if ended.error is None else _failure(ended.error)
-        self._store.finish_sync(ended.work, failure)
-        if failure is not None:
-            raise failure from ended.error
-        self._on_fsync(ended.seconds)
+        begun = time.perf_counter()
+        error: Exception | None = None
+        try:
+            sync.run()
+        except Exception as failure:  # any error: nobody knows what was written
+            error = failure
+        self.finish(sync, error, time.perf_counter() - begun)
 
     def _collect_job(self, *, block: bool) -> None:
         ended = self._jobs.take(block=block)
@@ -241,7 +270,7 @@ class GroupCommit:
             if self._own_threads is not None:
                 rest.callback(self._own_threads.stop)
             rest.callback(self._collect_job, block=True)
-            self._collect_fsync(block=True)
+            self._await_fsync()
 
 
 class FlushQueue:
@@ -259,6 +288,8 @@ class FlushQueue:
         on_failed: Callable[[WaterclockError], None] = lambda error: None,
     ) -> None:
         self._store = store
+        self._plan = store.plan
+        self._is_by_interval = store.log.fsync == "interval"
         self._loop = loop
         self._waiters = Waiters(loop)
         self._flush_waiters = Waiters(loop)
@@ -271,23 +302,13 @@ class FlushQueue:
         self._is_timer_set = False
         self._failure: WaterclockError | None = None
         self._on_failed = on_failed
-        self._wakeups = None if threads is None else threads.wakeups
         self._group = GroupCommit(
-            store,
-            clock,
-            threads=threads,
-            on_done=self._stepping(),
-            on_fsync=on_fsync,
+            store, clock, threads=threads, on_done=self._job_ended, on_fsync=on_fsync
         )
+        self._turns = self._group.threads.turns
 
     def __repr__(self) -> str:
         return f"<FlushQueue {len(self._waiters)} waiting, {self._store!r}>"
-
-    def _stepping(self) -> Callable[[], object]:
-        """Return what a thread calls when something is done."""
-        if self._wakeups is None:
-            return partial(self._loop.call_soon_threadsafe, self._step)
-        return partial(self._wakeups.call, self._loop, self._step)
 
     def request_flush(self) -> None:
         """Have what was written made durable, together with all else of this turn of the loop.
@@ -296,14 +317,14 @@ class FlushQueue:
         """
         if not self._is_step_due:
             self._is_step_due = True
-            if self._wakeups is None:
-                self._loop.call_soon(self._step)
-            else:
-                self._wakeups.call_soon(self._loop, self._step)
+            self._turns.call_soon(self._loop, self)
+
+    def _job_ended(self) -> None:
+        self._turns.call_threadsafe(self._loop, self)
 
     def is_flushed(self, end: int) -> bool:
         """Tell whether `wait_flushed` would return at once, and without an error."""
-        return self._failure is None and self._store.acknowledged_end >= end
+        return self._failure is None and self._plan.acknowledged_end >= end
 
     async def wait_flushed(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
@@ -330,20 +351,45 @@ class FlushQueue:
 
         return stop
 
-    def _step(self) -> None:
+    def begin(self) -> Sync | None:
+        """Start what is due; return the fsync to be run. Called by the turns of the loop."""
         self._is_step_due = False
+        if self._failure is not None:
+            return None
+        try:
+            sync = self._group.begin()
+        # Any error: the tasks that wait would do so for ever, and the node seem sound.
+        except Exception as error:
+            self._stop(error)
+            return None
+        self._tell()
+        if self._is_by_interval and self._plan.flushed_end < self._plan.appended_end:
+            self._wake_later()
+        return sync
+
+    def finish(self, sync: Sync, error: Exception | None, seconds: float) -> None:
+        """Take in an fsync that was run, and have the next begin if there is more to flush."""
         if self._failure is not None:
             return
         try:
-            self._group.step()
-        # Any error: the tasks that wait would do so for ever, and the node seem sound.
-        except Exception as error:
-            self._store.fail(error)
-            failure = error if isinstance(error, StorageError) else StorageFailed(repr(error))
-            self._fail(failure)
-            self._on_failed(failure)
+            self._group.finish(sync, error, seconds)
+        except Exception as failure:  # as above
+            self._stop(failure)
             return
-        end, flushed_end = self._store.end, self._store.flushed_end
+        self._tell()
+        if self._plan.flushed_end < self._plan.appended_end or self._store.jobs:
+            self.request_flush()
+
+    def _stop(self, error: Exception) -> None:
+        self._store.fail(error)
+        failure = error if isinstance(error, StorageError) else StorageFailed(repr(error))
+        self._fail(failure)
+        self._on_failed(failure)
+
+    def _tell(self) -> None:
+        """Tell whoever wants to hear that the log has grown, or more of it is durable."""
+        plan = self._plan
+        end, flushed_end = plan.appended_end, plan.flushed_end
         if end != self._end or flushed_end != self._flushed_end:
             self._end, self._flushed_end = end, flushed_end
             if self._flush_waiters:
@@ -351,8 +397,6 @@ class FlushQueue:
             if self.on_moved is not None:
                 self.on_moved()
         self._announce()
-        if flushed_end < end and self._store.log.fsync == "interval":
-            self._wake_later()
 
     def _wake_later(self) -> None:
         """Nobody waits under the policy `interval`, so a timer must ask for its fsyncs."""
@@ -375,7 +419,7 @@ class FlushQueue:
         self._flush_waiters.fail(error)
 
     def _announce(self) -> None:
-        end = self._store.acknowledged_end
+        end = self._plan.acknowledged_end
         if end == self._announced:
             return
         self._announced = end

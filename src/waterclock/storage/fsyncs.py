@@ -16,6 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -60,6 +62,8 @@ class Sync:
     that the disk is sound hears the fsync in flight first, instead of asking the disk again.
     """
 
+    __slots__ = ("_error", "_folder", "_is_over", "_lock", "end", "file")
+
     def __init__(self, file: File, end: int, *, folder: Folder | None = None) -> None:
         """With `folder`, the names in it are made durable, too."""
         self.file = file
@@ -68,7 +72,7 @@ class Sync:
         # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
         self._lock = threading.RLock()
         self._is_over = False
-        self._error: StorageFailed | None = None
+        self._error: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<Sync of {self.file.name} up to {self.end}>"
@@ -82,19 +86,22 @@ class Sync:
         """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
         with self._lock:
             if not self._is_over:
-                self._sync()
+                self._error = self._sync()
                 self._is_over = True
-        if self._error is not None:
-            raise StorageFailed(str(self._error)) from self._error
+        error = self._error
+        if error is not None:
+            raise StorageFailed(str(error) or type(error).__name__) from error
 
-    def _sync(self) -> None:
+    def _sync(self) -> Exception | None:
         try:
             # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
             with suppress(Closed):
                 self.file.sync()
             self._sync_folder()
-        except StorageFailed as error:
-            self._error = error
+        # Any error: after it nobody knows what was written, and an owner may wait for it.
+        except Exception as error:
+            return error
+        return None
 
     def _sync_folder(self) -> None:
         if self._folder is not None:
@@ -112,20 +119,29 @@ class Sync:
             fresh = [sync for sync in syncs if not sync._is_over]
             errors = file_system.sync([sync.file for sync in fresh])
             for sync, error in zip(fresh, errors, strict=True):
-                if not sync._is_over:
-                    sync._end_together(error, file_system)
+                if sync._is_over:
+                    continue
+                if sync._folder is None or error is not None:
+                    sync._error = error
+                else:
+                    sync._error = sync._names_error(file_system)
+                sync._is_over = True  # last: it is asked without the lock
         finally:
             for sync in held:
                 sync._lock.release()
 
-    def _end_together(self, error: StorageFailed | None, file_system: FileSystem) -> None:
-        if self._folder is not None and error is None and not file_system.covers(self.file):
-            try:
+    def _names_error(self, file_system: FileSystem) -> StorageFailed | None:
+        """Make the names durable that the file system did not cover; say what went wrong."""
+        try:
+            if not file_system.covers(self.file):
                 self._sync_folder()
-            except StorageFailed as failure:
-                error = failure
-        self._error = error
-        self._is_over = True  # last: it is asked without the lock
+        except StorageFailed as error:
+            return error
+        return None
+
+
+OnFsynced = Callable[[Sequence[Sync], Sequence[Exception | None], float], None]
+"""Hears which fsyncs were run, what went wrong with each, and how many seconds it took."""
 
 
 class Work(Protocol):
@@ -186,6 +202,10 @@ class Threads:
             del task, work, on_end  # what was saved may be large, and the next wait long
 
 
+_Task = tuple[Sync, OnFsynced]
+_ON_END = itemgetter(1)
+
+
 class FsyncThreads:
     """Threads that run fsyncs, `count` at once; started when first needed."""
 
@@ -200,8 +220,6 @@ class FsyncThreads:
         self._file_system = file_system
         self._now_s = now_s
         self._todo: deque[_Task] = deque()
-        self._held: list[_Task] | None = None
-        """What is kept back to be handed over as one; belongs to the thread that submits."""
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
         self._idle = 0
@@ -214,33 +232,18 @@ class FsyncThreads:
         self._apart_until_s = 0.0
         self._break_s = SLOW_BREAK_S_MIN
 
-    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
-        """Run it, by itself or with others, then call `on_end`, both on one of the threads."""
-        assert isinstance(work, Sync)
-        task = _Task(work, on_end)
-        if self._held is not None:
-            self._held.append(task)
-        else:
-            self._hand_over([task])
+    def submit(self, syncs: Sequence[Sync], on_end: OnFsynced) -> None:
+        """Run these, each by itself or with others, then tell `on_end`, all on the threads.
 
-    def hold(self) -> None:
-        """Keep back what is submitted until `let_go`: a thread that is woken by the first of many
-        would take that one alone, and fight with its owner over the others."""
-        if self._held is None:
-            self._held = []
-
-    def let_go(self) -> None:
-        """Hand over what was kept back. You must call it before you wait for any of it."""
-        held, self._held = self._held, None
-        if held:
-            self._hand_over(held)
-
-    def _hand_over(self, tasks: "list[_Task]") -> None:
+        Submit those of many stores as one: a thread that is woken by the first of many would take
+        that one alone, and fight with its owner over the others. `on_end` may hear of them one by
+        one, in any order.
+        """
         with self._changed:
-            self._todo.extend(tasks)
+            self._todo.extend([(sync, on_end) for sync in syncs])
             if self._idle:
                 self._wake()
-            for _ in tasks[self._idle :]:
+            for _ in syncs[self._idle :]:
                 if len(self._threads) < self._count:
                     self._start_thread()
 
@@ -266,14 +269,13 @@ class FsyncThreads:
     def _loop(self) -> None:
         while tasks := self._take():
             begun = self._now_s()
-            errors = self.run([task.sync for task in tasks])
+            errors = self.run([sync for sync, _ in tasks])
             seconds = self._now_s() - begun
             self._learn(len(tasks), seconds)
-            for task, error in zip(tasks, errors, strict=True):
-                task.on_end(Ended(task.sync, error, seconds))
-            del tasks, task
+            _tell(tasks, errors, seconds)
+            del tasks
 
-    def _take(self) -> "list[_Task]":
+    def _take(self) -> list[_Task]:
         """Wait for something to do; return nothing at the end."""
         with self._changed:
             while True:
@@ -290,7 +292,7 @@ class FsyncThreads:
                 self._changed.wait()
                 self._idle -= 1
 
-    def _next(self) -> "list[_Task]":
+    def _next(self) -> list[_Task]:
         """Return one task, or all of them; or none, if it is better to wait."""
         is_many = len(self._todo) >= TOGETHER_MIN and self._file_system is not None
         if not self._todo or not is_many or self._now_s() < self._apart_until_s:
@@ -331,9 +333,14 @@ class FsyncThreads:
             self._break_s = SLOW_BREAK_S_MIN
 
 
-class _Task(NamedTuple):
-    sync: Sync
-    on_end: Callable[[Ended], None]
+def _tell(tasks: Sequence[_Task], errors: Sequence[Exception | None], seconds: float) -> None:
+    """Tell of what was run: once for all that have one to be told."""
+    begin = 0
+    for on_end, group in groupby(tasks, _ON_END):
+        syncs = [sync for sync, _ in group]
+        end = begin + len(syncs)
+        on_end(syncs, errors[begin:end], seconds)
+        begin = end
 
 
 def _error_of(sync: Sync) -> Exception | None:
@@ -348,47 +355,95 @@ def _error_of(sync: Sync) -> Exception | None:
     return None
 
 
-class Wakeups:
-    """Has a loop call back, for itself or for threads: once for all that wished it meanwhile.
+class Stepped(Protocol):
+    """A flush queue, as seen from here."""
 
-    All fsyncs that these callbacks submit are handed over as one.
+    def begin(self) -> Sync | None:
+        """Return the fsync to be run now, if there is one."""
+        ...
+
+    def finish(self, sync: Sync, error: Exception | None, seconds: float) -> None:
+        """Hear how it ended."""
+        ...
+
+
+class FlushTurns:
+    """Steps the flush queues of a node together: in each turn of its loop all that wish it.
+
+    A batch over a thousand partitions leaves a little in many logs, and what is done for each of
+    them is the price of a message. So the fsyncs that are begun in one turn are handed over as one
+    round, and what has ended meanwhile comes back as one call to the loop. All but
+    `call_threadsafe` belongs to that loop.
     """
 
     def __init__(self, fsyncs: FsyncThreads) -> None:
         self._fsyncs = fsyncs
-        self._due: deque[Callable[[], object]] = deque()
+        self._due: deque[Stepped] = deque()
+        self._begun: dict[Sync, Stepped] = {}
+        self._ended: deque[tuple[Sync, Exception | None, float]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_set = False
 
-    def call(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        """Call back in the loop, soon; from any thread, and for the same loop each time."""
-        self._due.append(callback)
+    def call_soon(self, loop: asyncio.AbstractEventLoop, queue: Stepped) -> None:
+        """Have a queue begin what is due, with all others of this turn; the same loop each time."""
+        self._due.append(queue)
         if not self._is_set:
-            self._set(loop.call_soon_threadsafe, loop)
+            self._loop = loop
+            self._set(loop.call_soon)
 
-    def call_soon(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        """Call back in the loop, soon; called there."""
-        self._due.append(callback)
+    def call_threadsafe(self, loop: asyncio.AbstractEventLoop, queue: Stepped) -> None:
+        """The same, from any thread."""
+        self._due.append(queue)
         if not self._is_set:
-            self._set(loop.call_soon, loop)
+            self._loop = loop
+            self._set(loop.call_soon_threadsafe)
 
-    def _set(self, call: Callable[..., object], loop: asyncio.AbstractEventLoop) -> None:
+    def _set(self, call: Callable[..., object]) -> None:
         self._is_set = True
         try:
-            call(self._run, loop)
+            call(self._turn)
         except RuntimeError:
             self._is_set = False  # the loop was closed
             raise
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_set = False  # before the first: what comes from now on is not forgotten
-        self._fsyncs.hold()
+    def _turn(self) -> None:
+        begun: list[Sync] = []
         try:
-            # No more than there are now: what these wish is for the next turn.
-            for _ in range(len(self._due)):
-                self._due.popleft()()
+            try:
+                self._finish_ended()
+            finally:
+                self._is_set = False  # what comes from now on is for the next turn
+            self._begin_due(begun)
         finally:
-            self._fsyncs.let_go()
-            if self._due and not self._is_set:
-                self._set(
-                    loop.call_soon, loop
-                )  # one has raised: the others are called all the same
+            if begun:
+                self._fsyncs.submit(begun, self._fsynced)
+            # Also if one has raised: the others are stepped all the same.
+            if (self._due or self._ended) and not self._is_set:
+                assert self._loop is not None
+                self._set(self._loop.call_soon)
+
+    def _finish_ended(self) -> None:
+        ended, begun = self._ended, self._begun
+        while ended:
+            sync, error, seconds = ended.popleft()
+            begun.pop(sync).finish(sync, error, seconds)
+
+    def _begin_due(self, begun: list[Sync]) -> None:
+        due, owners = self._due, self._begun
+        for _ in range(len(due)):
+            queue = due.popleft()
+            sync = queue.begin()
+            if sync is not None:
+                owners[sync] = queue
+                begun.append(sync)
+
+    def _fsynced(
+        self, syncs: Sequence[Sync], errors: Sequence[Exception | None], seconds: float
+    ) -> None:
+        """On a thread: have the loop finish them."""
+        self._ended.extend(zip(syncs, errors, [seconds] * len(syncs), strict=True))
+        if not self._is_set:
+            assert self._loop is not None
+            # A loop that was closed meanwhile needs no waking.
+            with suppress(RuntimeError):
+                self._set(self._loop.call_soon_threadsafe)

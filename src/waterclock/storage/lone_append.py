@@ -11,7 +11,7 @@ import numpy as np
 from waterclock.log.append import Appended, find_repeat
 from waterclock.log.batch import Batch
 from waterclock.log.frame import FLAG_EXPIRES, FLAG_UNTRACKED, HEADER_BYTES, encode_lone
-from waterclock.model.ids import Offset
+from waterclock.model.ids import Millis, Offset
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -50,14 +50,16 @@ def write_lone(
     `fp` is the fingerprint of its id in this log. You must have asked `check_appendable`.
     """
     ids = store.ids
-    append_ms = max(now_ms, store.log_time_ms)
+    append_ms = store.log_time_ms
+    if append_ms < now_ms:
+        append_ms = Millis(now_ms)
     is_tracked = not flags & FLAG_UNTRACKED
     if ids is not None and is_tracked and ids.might_know(fp):
         oldest_ms = append_ms - store.dedup.window_ms
         repeated = find_repeat(ids, message_id, fp, store.reader.ids, oldest_ms=oldest_ms)
         if repeated is not None:
             return Offset(repeated), False
-    with store.in_step():
+    with store.in_step:
         store.make_room(HEADER_BYTES + len(body), 1, now_ms)
         segment = store.segments[-1]
         base = segment.end_offset
@@ -67,7 +69,7 @@ def write_lone(
             log_tag=segment.log_tag,
             append_ms=append_ms,
             epoch=store.epoch,
-            flushed_end=store.flushed_end,
+            flushed_end=store.plan.flushed_end,
             flags=flags,
         )
         store.write_lone(raw, append_ms)

@@ -55,7 +55,8 @@ _UNFINISHED = re.compile(
     rf"\d{{20}}\.seg\{COPIED}|(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)"
     rf"|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION}|{INSTALLATION})\{TEMPORARY}"
 )
-_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE, TRUNCATION, INSTALLATION})
+_INTENTS = frozenset({TRUNCATION, INSTALLATION})
+_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE}) | _INTENTS
 events = logging.getLogger(__name__)
 
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
@@ -128,9 +129,12 @@ class _Opening:
             raise
 
     def _run(self) -> PartitionStore:
-        finish_truncation(self.folder)
-        finish_installation(self.folder)
-        bases = self._survey()
+        names = self.folder.names()
+        if not _INTENTS.isdisjoint(names):
+            finish_truncation(self.folder)
+            finish_installation(self.folder)
+            names = self.folder.names()
+        bases = self._survey(names)
         if not bases:
             self._begin()
             bases = [Offset(0)]
@@ -143,9 +147,8 @@ class _Opening:
         opened.append(self._open_last(bases[-1]))
         return self._assemble(opened)
 
-    def _survey(self) -> list[Offset]:
+    def _survey(self, names: list[str]) -> list[Offset]:
         """Look at every name; return the base offsets of the segments, in order."""
-        names = self.folder.names()
         for name in names:
             if _UNFINISHED.fullmatch(name):
                 self.folder.remove(name)
@@ -172,10 +175,13 @@ class _Opening:
     def _begin(self) -> None:
         header = SegmentHeader(self.new_log_id, Offset(0), 0, Millis(self.now_ms))
         index = SparseIndex(self.log.index_every_bytes)
-        create_segment(self.folder, header, index, self.faults).file.close()
+        begun = create_segment(self.folder, header, index, self.faults, settles=self.settles)
+        begun.file.close()
 
     def _check_headers(self, bases: list[Offset]) -> None:
         """Raise ForeignFile unless all are segments of one log, before anything is mended."""
+        if len(bases) == 1:
+            return  # it is looked at when it is opened
         first: SegmentHeader | None = None
         for base in bases:
             file, header = self._open_file(base)

@@ -106,17 +106,21 @@ class PartitionStore:
         """When the last frame was appended: the log's own time, which never steps back."""
         self.epoch = Epoch(0) if last is None else last.epoch
         """The leader epoch under which frames are written."""
-        self._plan = FlushPlan(
+        self.plan = FlushPlan(
             log.fsync, interval_ms=log.fsync_interval_ms, end=segments[-1].end_offset
         )
+        """How far it is written, flushed and committed; changed here only."""
         self._preallocate_bytes = min(log.preallocate_bytes, log.segment_bytes)
-        self._in_flight: Sync | None = None
+        self.in_flight: Sync | None = None
+        """The fsync that was begun and not finished."""
         self._failure: str | None = None
         self._checkpoint_position = segments[-1].end_position
         self._checkpoint: Snapshot | None = None
         self._is_closed = False
         # What passes is raised before anything was written.
-        self._step = Guard(self.fail, passing=(StorageFull, BadInput))
+        self.in_step = Guard(self.fail, passing=(StorageFull, BadInput))
+        """In here write and note what was written, both or neither: else the log would hold, and
+        acknowledge, what its own indexes do not know. Cut short between, the store stops."""
         self._io = Guard(self._note_failure)
         """After what fails in here nothing may be written; a full disk is no failure."""
 
@@ -139,14 +143,14 @@ class PartitionStore:
     @property
     def acknowledged_end(self) -> Offset:
         """Messages below this may be acknowledged; reads end here."""
-        return Offset(self._plan.acknowledged_end)
+        return Offset(self.plan.acknowledged_end)
 
     def commit(self, end: int) -> None:
         """Show readers what is committed below `end`; from the first call on, nothing above it.
 
         You must call it before anybody reads a replicated log, and step its `FlushQueue` after it.
         """
-        self._plan.commit(end)
+        self.plan.commit(end)
 
     @property
     def has_failed(self) -> bool:
@@ -156,7 +160,7 @@ class PartitionStore:
     @property
     def flushed_end(self) -> Offset:
         """Everything below this is durable here; in a replicated log not yet committed."""
-        return Offset(self._plan.flushed_end)
+        return Offset(self.plan.flushed_end)
 
     @property
     def log_id(self) -> bytes:
@@ -200,20 +204,13 @@ class PartitionStore:
             fps = None if fps is None else fps[is_new]
         flags = FLAG_UNTRACKED if allow_duplicate else 0
         parts = split_by_due(fresh, now_ms=now_ms, flags=flags, compression=self.log.compression)
-        with self.in_step():
+        with self.in_step:
             base = self._write([part.frame for part in parts], now_ms)
             written = assigned_offsets(parts, fresh.count, base)
             if self.ids is not None and fps is not None:
                 self.ids.remember(fps, written, is_tracked=not allow_duplicate)
             scheduled = self._schedule(parts[-1])
         return appended_of(repeats, written, self.end, scheduled)
-
-    def in_step(self) -> Guard:
-        """Write and note what was written, both or neither: cut short between, the store stops.
-
-        Otherwise the log would hold, and acknowledge, what its own indexes do not know.
-        """
-        return self._step
 
     def _schedule(self, part: Part) -> tuple[Int64s, Int64s] | None:
         """Note the messages just written, the last of the log, if they are for later."""
@@ -232,7 +229,7 @@ class PartitionStore:
         if not isinstance(scheduled, ScheduledRows):
             scheduled = scheduled_rows(self.reader.rows(scheduled), scheduled)
         frame = fired_frame(scheduled, self.log.compression)
-        with self.in_step():
+        with self.in_step:
             base = self._write([frame], now_ms)
             self.active_delta.retire(scheduled.offsets.copy())
         return appended_of(None, range(base, self.end), self.end)
@@ -240,7 +237,7 @@ class PartitionStore:
     def cancel(self, offsets: Int64s, *, now_ms: int, has_expired: bool = False) -> Offset:
         """Write that these open messages will not fire; return the offset to be flushed."""
         self.check_appendable()
-        with self.in_step():
+        with self.in_step:
             self._write([cancel_frame(offsets, has_expired=has_expired)], now_ms)
             self.active_delta.cancel(offsets.copy(), has_expired=has_expired)
         return self.end
@@ -248,7 +245,7 @@ class PartitionStore:
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:
         """Write new due times for these open messages; return the offset to be flushed."""
         self.check_appendable()
-        with self.in_step():
+        with self.in_step:
             self._write([reschedule_frame(offsets, due_ms)], now_ms)
             self.active_delta.move(offsets.copy(), due_ms.copy())
         return self.end
@@ -283,7 +280,7 @@ class PartitionStore:
                 append_ms=append_ms,
                 log_tag=self.segments[-1].log_tag,
                 epoch=self.epoch,
-                flushed_end=self._plan.flushed_end,
+                flushed_end=self.plan.flushed_end,
             )
             headers.append(header)
             parts += (encode_header(header), frame.body)
@@ -293,24 +290,27 @@ class PartitionStore:
 
     def make_room(self, size: int, span: int, now_ms: int) -> None:
         """Begin a segment, if frames of this size do not belong into the active one."""
-        segment = self.segments[-1]
-        if segment.is_empty:
+        segment, log = self.segments[-1], self.log
+        is_young = now_ms < segment.header.created_ms + log.segment_age_ms
+        if is_young and segment.has_room(size, span, segment_bytes=log.segment_bytes):
             return
-        is_young = now_ms < segment.header.created_ms + self.log.segment_age_ms
-        if not is_young or not segment.has_room(size, span, segment_bytes=self.log.segment_bytes):
+        if not segment.is_empty:
             self.roll(now_ms)
 
-    def write_lone(self, raw: bytes, append_ms: int) -> None:
+    def write_lone(self, raw: bytes, append_ms: Millis) -> None:
         """Write a whole frame of one message, of the present epoch, into the active segment."""
         is_always = self.log.fsync == "always"
         if is_always:
             self._take_checkpoint()
             self._save_checkpoint()
         segment = self.segments[-1]
-        with self._io:
+        try:
             segment.append_lone(raw, append_ms, preallocate_bytes=self._preallocate_bytes)
-        self.log_time_ms = Millis(append_ms)
-        self._plan.appended_end = segment.end_offset
+        except BaseException as error:
+            self._note_failure(error)
+            raise
+        self.log_time_ms = append_ms
+        self.plan.appended_end = segment.end_offset
         if is_always:
             self._sync()
 
@@ -327,7 +327,7 @@ class PartitionStore:
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
         self.log_time_ms, self.epoch = headers[-1].append_ms, headers[-1].epoch
-        self._plan.appended_end = segment.end_offset
+        self.plan.appended_end = segment.end_offset
         if is_always:
             self._sync()
 
@@ -344,7 +344,7 @@ class PartitionStore:
         with self._io:
             self._await_fsync()
             sealed.seal()
-            self._plan.advance(sealed.end_offset)
+            self.plan.advance(sealed.end_offset)
             self.segments.append(create_segment(self.folder, header, index, self.faults))
         snapshot = self._snapshot(sealed)
         self.jobs.append(SaveJob(self, snapshot, is_sealed=True))
@@ -397,20 +397,21 @@ class PartitionStore:
         StorageFailed after a failure: a caller that waits for an fsync would wait for ever.
         """
         self._check_usable()
-        if not self._plan.wants_sync(now_ms):
+        plan = self.plan
+        if not plan.wants_sync(now_ms):
             return None
-        self._in_flight = Sync(self.segments[-1].file, self._plan.start(now_ms))
+        self.in_flight = sync = Sync(self.segments[-1].file, plan.start(now_ms))
         # Taken now, saved when the fsync has succeeded: side-cars speak of durable frames only.
         self._take_checkpoint()
-        return self._in_flight
+        return sync
 
     def finish_sync(self, sync: Sync, error: StorageFailed | None = None) -> None:
         """Tell how an fsync ended. You must report every one that was begun."""
-        self._in_flight = None
+        self.in_flight = None
         if error is not None:
             self._failure = str(error)
             return
-        self._plan.finish(sync.end)
+        self.plan.finish(sync.end)
         self._save_checkpoint()
 
     def sync(self) -> None:
@@ -422,12 +423,12 @@ class PartitionStore:
         with self._io:
             self._await_fsync()
             self.segments[-1].file.sync()
-        self._plan.advance(self._plan.appended_end)
+        self.plan.advance(self.plan.appended_end)
 
     def _await_fsync(self) -> None:
         """Learn how the fsync in flight ends before asking the disk for another one."""
-        if self._in_flight is not None:
-            self._in_flight.run()
+        if self.in_flight is not None:
+            self.in_flight.run()
 
     def _note_failure(self, error: BaseException) -> None:
         if isinstance(error, StorageFull):

@@ -116,7 +116,7 @@ class ReplicaLog:
         return self.store.begin_epoch(epoch, now_ms=now_ms)
 
     def _save(self, starts: tuple[EpochStart, ...]) -> None:
-        with self.store.in_step():
+        with self.store.in_step:
             save_epochs(self.store.folder, starts)
         self._starts = starts
 
@@ -163,7 +163,7 @@ class ReplicaLog:
         parts: list[Bytes] = []
         for header, (frame, _) in zip(headers, group, strict=True):
             parts += (encode_header(header), frame.body)
-        with store.in_step():
+        with store.in_step:
             store.write_frames(headers, parts)
             for foreign in group:
                 self._note_ids(foreign)
@@ -199,7 +199,7 @@ class ReplicaLog:
         if frame.header.base_offset != end:
             raise BadInput(f"offset {end} is within {frame!r}")
         store.sync()
-        with store.in_step():
+        with store.in_step:
             save_intent(store.folder, end)
         self._is_cut = True
 

@@ -105,8 +105,11 @@ class SegmentFile:
         end = self.end_position + sum(map(len, parts))
         if end > self.file.size():
             self._grow(end, preallocate_bytes)
+        self._write(self.end_position, parts)
+
+    def _write(self, position: int, parts: Sequence[Bytes]) -> None:
         try:
-            self.file.write(self.end_position, parts)
+            self.file.write(position, parts)
         except (StorageFull, StorageFailed):
             self._undo_write()
             raise
@@ -139,9 +142,12 @@ class SegmentFile:
     def append_lone(self, raw: bytes, append_ms: int, *, preallocate_bytes: int) -> None:
         """Write a whole frame of one offset at the end, and count it as part of the segment."""
         position, offset = self.end_position, self.end_offset
-        self.append([raw], preallocate_bytes=preallocate_bytes)
+        end = position + len(raw)
+        if end > self.file.size():
+            self._grow(end, preallocate_bytes)
+        self._write(position, (raw,))
         self.index.note(offset, position, append_ms)
-        self.end_position = position + len(raw)
+        self.end_position = end
         self.end_offset = Offset(offset + 1)
         self._last_raw = raw[:FRAME_HEADER_BYTES]
         self.last_header_crc = int.from_bytes(
@@ -256,10 +262,16 @@ class SegmentFile:
 
 
 def create_segment(
-    folder: Folder, header: SegmentHeader, index: SparseIndex, faults: list[Damage]
+    folder: Folder,
+    header: SegmentHeader,
+    index: SparseIndex,
+    faults: list[Damage],
+    *,
+    settles: bool = True,
 ) -> SegmentFile:
     """Begin a segment. It appears under its name only when it is whole and durable.
 
+    Unless it `settles`: then you must sync it and its folder before anybody is told of the log.
     Space for frames is reserved by the first of them: most topics of a node may never have one.
     """
     name = segment_name(header.base_offset)
@@ -267,9 +279,11 @@ def create_segment(
     try:
         file.allocate(HEADER_BYTES)
         file.write(0, [encode_segment_header(header)])
-        file.sync()
+        if settles:
+            file.sync()
         folder.rename(name + TEMPORARY, name)
-        folder.sync()
+        if settles:
+            folder.sync()
     except StorageFull:
         file.close()
         folder.remove(name + TEMPORARY)

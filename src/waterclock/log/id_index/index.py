@@ -292,10 +292,13 @@ class IdIndex:
         assert self._active is not None, "no segment is open"
         assert 0 <= relative < SEGMENT_OFFSETS_MAX, "offset outside the active segment"
         self._active.add_one(fp, relative)
-        self._filter.add_one(fp)
+        filter_ = self._filter
+        filter_.add_one(fp)
         if self._succession is not None:
             self._succession.add_one(fp)
-        self._tend_filter()
+            self._tend_filter()
+        elif filter_.count > filter_.capacity:
+            self._tend_filter()
 
     def _relative(self, offsets: int | npt.NDArray[np.int64], count: int) -> npt.NDArray[np.uint64]:
         if isinstance(offsets, int):

@@ -22,7 +22,7 @@ from waterclock.node.schedule.cold_segments import LogTimers
 from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
-from waterclock.storage.fsyncs import Ended, Sync, Work
+from waterclock.storage.fsyncs import Sync
 from waterclock.storage.opening import open_partition, open_unsettled
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.replica_log import ReplicaLog
@@ -30,7 +30,7 @@ from waterclock.storage.replica_log import ReplicaLog
 AT_ONCE = 8
 MANY = 64
 """More partitions than this are opened one by one: each is small then and waits for no disk, so
-that threads would only fight for the interpreter. Making them is waiting for the disk, mostly."""
+that threads would only fight for the interpreter."""
 
 Unsettled = tuple[PartitionHost, Sync]
 """A partition that is open, and the fsync without which nothing may be done with it."""
@@ -39,13 +39,13 @@ log = logging.getLogger(__name__)
 
 
 async def open_all(
-    openings: Sequence[Callable[[], PartitionHost]], *, are_new: bool
+    openings: Sequence[Callable[[], PartitionHost]], *, waits_for_disk: bool
 ) -> list[PartitionHost]:
-    """Open partitions, all or none; side by side unless there are many, or if they are new."""
+    """Open partitions, all or none; side by side if there are few, or each `waits_for_disk`."""
     if not openings:
         return []
     loop = asyncio.get_running_loop()
-    is_in_turn = len(openings) > MANY and not are_new
+    is_in_turn = len(openings) > MANY and not waits_for_disk
     shares = [openings] if is_in_turn else [[opening] for opening in openings]
     threads = ThreadPoolExecutor(min(len(shares), AT_ONCE), "waterclock-open")
     work = [loop.run_in_executor(threads, _open_in_turn, share) for share in shares]
@@ -100,19 +100,16 @@ async def settle(unsettled: Sequence[Unsettled], threads: BackgroundThreads) -> 
         return
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
-    errors: dict[Work, Exception | None] = {}
+    errors: dict[Sync, Exception | None] = {}
 
-    def ended(ended: Ended) -> None:
-        errors[ended.work] = ended.error
+    def ended(syncs: Sequence[Sync], found: Sequence[Exception | None], seconds: float) -> None:
+        errors.update(zip(syncs, found, strict=True))
         if len(errors) == len(unsettled):
             # A loop that was closed meanwhile needs no waking.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(done.set)
 
-    threads.fsyncs.hold()
-    for _, sync in unsettled:
-        threads.fsyncs.submit(sync, ended)
-    threads.fsyncs.let_go()
+    threads.fsyncs.submit([sync for _, sync in unsettled], ended)
     try:
         await done.wait()
     except BaseException:
@@ -157,7 +154,8 @@ def open_host(
     syncs: list[Sync] | None = None if unsettled is None else []
     try:
         # What the node's records name was durable before they were.
-        opened_folder = OsFolder(log_folder, is_durable=not is_new)
+        is_deferred = is_new and unsettled is not None
+        opened_folder = OsFolder(log_folder, is_durable=not is_new, is_deferred=is_deferred)
         parts, scheduler = _open_parts(
             host, opened_folder, timers_folder, config, threads, loop, on_failed, new_log_id, syncs
         )

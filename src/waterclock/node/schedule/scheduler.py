@@ -107,6 +107,8 @@ class TimerFiles:
 
         Raises StorageError if the folder cannot be had.
         """
+        if isinstance(self._folder, Path) and not self._folder.exists():
+            return None  # to make it, and have it for oneself, is half of what a new log takes
         with self._mutex, self._opened() as folder:
             try:
                 if CHECKPOINT_NAME not in folder.names():
@@ -159,7 +161,8 @@ class Scheduler:
             pass
         if found is None:  # else the log may change under this
             self._segments.release_pages()
-        memory.trim()
+        if len(self.timers) >= LARGE:
+            memory.trim()
         self.firing = Firing(
             store,
             self.timers,

@@ -111,7 +111,7 @@ class Descriptor:
 class OsFile:
     """An open regular file; see `waterclock.storage.folders.folder.File`."""
 
-    def __init__(self, name: str, path: Path, number: int) -> None:
+    def __init__(self, name: str, path: Path | str, number: int) -> None:
         self.name = name
         self._path = path
         self._descriptor = Descriptor(number, str(path))
@@ -143,7 +143,7 @@ class OsFile:
         """Write all parts, in one system call unless the system takes less."""
         assert position >= 0, f"write to {self._path} at {position}"
         number = self._descriptor.number()
-        wanted = _byte_count(parts[0]) if len(parts) == 1 else sum(map(_byte_count, parts))
+        wanted = sum(map(_byte_count, parts))
         if wanted == 0:
             return
         rest = parts
@@ -227,15 +227,30 @@ class OsFile:
 class OsFolder:
     """A directory of the system, made if missing; see `storage.folders.folder.Folder`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, is_durable: bool = False) -> None:
-        """`is_durable`: its name was made durable before, or need not be; that takes an fsync."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        is_durable: bool = False,
+        is_deferred: bool = False,
+    ) -> None:
+        """`is_durable`: its name was made durable before, or need not be; that takes an fsync.
+
+        `is_deferred`: its name, and those of the parents it has to make, become durable with the
+        first `sync`.
+        """
         self.path = Path(os.path.abspath(path))
+        self._prefix = f"{self.path}{os.sep}"
+        self._unsynced: list[Path] = []
+        """Parents of folders that were made, whose names are not durable yet."""
         self._files: list[OsFile] = []
         self._is_locked = False
         self._lock: int | None = None
         """The descriptor of `LOCK`, where the lock is on that."""
         try:
-            if is_durable:
+            if is_deferred:
+                self._unsynced = _make_deferred(self.path)
+            elif is_durable:
                 make_folders(self.path)
             else:
                 _make_durably(self.path)
@@ -323,9 +338,12 @@ class OsFolder:
     def sync(self) -> None:
         with self._descriptor as number:
             try:
+                for parent in self._unsynced:
+                    _sync_folder(parent)
                 os.fsync(number)
             except OSError as error:
                 raise _translated("sync", self.path, error) from error
+        self._unsynced = []
 
     def close(self) -> None:
         """Close all files opened here, then let the lock go. `LOCK` stays: removal would race."""
@@ -344,27 +362,27 @@ class OsFolder:
 
     def _opened(self, name: str, number: int) -> OsFile:
         self._files = [file for file in self._files if not file.is_closed]
-        file = OsFile(name, self.path / name, number)
+        file = OsFile(name, f"{self._prefix}{name}", number)
         self._files.append(file)
         return file
 
     def _open(self, name: str, flags: int) -> int:
         """Open a regular file and nothing else: no link is followed, no device woken."""
         folder = self._descriptor.number()
-        path = self.path / name
+        path = f"{self._prefix}{name}"
         flags |= os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             if not flags & os.O_EXCL:
-                _check_regular(folder, path, may_miss=bool(flags & os.O_CREAT))
+                _check_regular(folder, name, path, may_miss=bool(flags & os.O_CREAT))
             return os.open(name, flags, FILE_MODE, dir_fd=folder)
         except OSError as error:
             verb = "create" if flags & os.O_CREAT else "open"
             raise _translated(verb, path, error, full=True) from error
 
 
-def _check_regular(folder: int, path: Path, *, may_miss: bool) -> None:
+def _check_regular(folder: int, name: str, path: str, *, may_miss: bool) -> None:
     try:
-        mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         if may_miss:
             return
@@ -373,7 +391,7 @@ def _check_regular(folder: int, path: Path, *, may_miss: bool) -> None:
         raise ForeignFile(f"{path} is not a regular file ({stat.filemode(mode)}); move it away")
 
 
-def _translated(verb: str, path: Path, error: OSError, *, full: bool = False) -> StorageError:
+def _translated(verb: str, path: Path | str, error: OSError, *, full: bool = False) -> StorageError:
     """Return our error for the system's; StorageFull only where the caller may try again."""
     kind = StorageFull if full and error.errno in FULL else StorageFailed
     return kind(f"{verb} {path}: {error.strerror or error}")
@@ -414,6 +432,20 @@ def make_folders(path: Path) -> None:
         if path.parent != path:
             make_folders(path.parent)
         path.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def _make_deferred(path: Path) -> list[Path]:
+    """Make a folder and its missing parents; return the folders that must be synced for them."""
+    try:
+        path.mkdir(FOLDER_MODE)
+    except FileNotFoundError:
+        above = _make_deferred(path.parent)
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+        return [*above, path.parent]
+    except FileExistsError:  # perhaps made by another just now
+        if not path.is_dir():
+            raise
+    return [path.parent]
 
 
 def _make_durably(path: Path) -> None:
