@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
+from waterclock.client.native.channel import NativeChannel
+from waterclock.client.native.link import dial
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
@@ -29,6 +31,8 @@ from waterclock.v1 import broker_pb2 as pb
 
 THROUGH = "WATERCLOCK_THROUGH"
 """Set: nodes of `running_server` are asked by way of another one (`make test-through`)."""
+NATIVE = "WATERCLOCK_NATIVE"
+"""Set: nodes of `running_server` are asked by the native protocol (`make test-native`)."""
 
 
 @dataclass
@@ -93,7 +97,12 @@ async def running_server(
             server.addresses.grpc, options=[("grpc.max_receive_message_length", -1)]
         ) as channel,
     ):
-        yield Served(node, server, channel)
+        if not os.environ.get(NATIVE):
+            yield Served(node, server, channel)
+            return
+        link = await dial(server.addresses.http, server.addresses.grpc, None, is_alone=True)
+        yield Served(node, server, cast(grpc.aio.Channel, NativeChannel(link)))
+        link.close()
 
 
 async def failure(call: Awaitable[object]) -> tuple[grpc.StatusCode, str, dict[str, str]]:

@@ -25,6 +25,7 @@ from waterclock.client.calls import DoneBefore, clock_difference, others_of
 from waterclock.client.channel import CurrentChannel, channel_of
 from waterclock.client.encryption import Keys
 from waterclock.client.errors import UnusableAddress, error_of, needs_tls, unreachable
+from waterclock.client.native.links import NodeLinks
 from waterclock.client.nodes import Nodes, NodeWait
 from waterclock.client.retry import (
     Backoff,
@@ -120,6 +121,8 @@ class Connection:
         self.nodes = Nodes(self.target.addresses, self.rng)
         self.tracer: Tracer | None = None
         """What makes spans, if the program used OpenTelemetry when this was opened."""
+        self.native = NodeLinks(self.target.credential, is_enabled=settings.native)
+        """Links to nodes that offer the native protocol."""
         self._ahead_ms = 0
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._is_open = False
@@ -142,7 +145,8 @@ class Connection:
         self.tracer = tracer_of("waterclock.client")
         self._is_open = True
         channel = cast(grpc.aio.Channel, CurrentChannel(self._channel))
-        self._broker = broker_pb2_grpc.BrokerStub(channel)
+        swift = cast(grpc.aio.Channel, CurrentChannel(self._swift_channel))
+        self._broker = broker_pb2_grpc.BrokerStub(swift)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
         self._write_registry = write_registry_pb2_grpc.WriteRegistryStub(channel)
@@ -191,6 +195,7 @@ class Connection:
     async def close(self) -> None:
         """Hang up. Calls in flight fail."""
         self._is_open = False
+        self.native.close()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
@@ -295,6 +300,11 @@ class Connection:
             self._channels[self.address] = channel
         return channel
 
+    def _swift_channel(self) -> grpc.aio.Channel:
+        """Return the calls over the native protocol, if there is a link to the current node."""
+        channel = self.native.channel(self.address)
+        return self._channel() if channel is None else cast(grpc.aio.Channel, channel)
+
     async def _meet(self) -> admin_pb2.NodeInfo:
         """Ask for a node until one answers or the time to connect is over."""
         ends_ms = self.clock.monotonic_ms() + self.settings.connect_timeout_ms
@@ -306,6 +316,7 @@ class Connection:
                 # One that hangs leaves time for the others.
                 node = await self._ask(left_ms / len(self.nodes))
                 await self._watch_closely(address, was_alone=is_alone)
+                await self.native.meet(node, address, is_alone=self.nodes.is_alone)
                 return node
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, address)
@@ -361,6 +372,7 @@ class Connection:
                 await asyncio.sleep(backoff.next_ms(error) / 1_000)
             else:
                 backoff.reset()
+                await self.native.meet(node, address, is_alone=self.nodes.is_alone)
                 on_met(from_proto(node, NodeInfo))
 
     async def _lacks_tls(self, address: str, error: WaterclockError) -> bool:

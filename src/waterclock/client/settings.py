@@ -63,9 +63,15 @@ class ClientSettings:
     close_timeout_ms: int = 10 * SECOND_MS
     """How long leaving waits for what was published to be answered."""
 
+    native: bool = True
+    """Whether publishes and subscriptions go by the native protocol where a node offers it, over
+    its port for HTTP. Off, all goes by gRPC, which costs several times as much for a message."""
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
+            if name == "native" and isinstance(value, bool):
+                continue
             if type(value) is not int or value < (0 if name in _MAY_BE_ZERO else 1):
                 raise BadConfig(f"client.{name}", f"must be a positive whole number, not {value!r}")
         if self.batch_bytes < 1 * KIB:

@@ -145,7 +145,11 @@ def stop() -> bytes:
 
 def end(failure: Failure | None = None) -> bytes:
     """Return the item that is last."""
-    body = b"" if failure is None else msgspec.json.encode(failure)
+    return ended(b"" if failure is None else msgspec.json.encode(failure))
+
+
+def ended(body: bytes) -> bytes:
+    """Return the item that is last, with what it says."""
     return _ITEM.pack(END, len(body)) + body
 
 
@@ -161,6 +165,11 @@ class ItemDecoder:
     def is_between(self) -> bool:
         """Nothing of an item is waiting for its rest."""
         return not self._buffer
+
+    @property
+    def size_bytes(self) -> int:
+        """What has come of an item that is not whole."""
+        return len(self._buffer)
 
     def feed(self, data: bytes | memoryview) -> Iterator[Item]:
         """Yield the items that are whole. Raises BadCall."""

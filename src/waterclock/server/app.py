@@ -34,7 +34,13 @@ from waterclock.server.grpc.broker import BrokerApi
 from waterclock.server.grpc.guard import Guard
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
-from waterclock.server.grpc.server import GrpcServer, Service, places_of, serve_grpc
+from waterclock.server.grpc.server import (
+    GrpcServer,
+    Service,
+    methods_of,
+    places_of,
+    serve_grpc,
+)
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
@@ -50,6 +56,7 @@ from waterclock.server.http.permits import guarded
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.metrics import LoopWatch, Metrics
+from waterclock.server.native.server import NativeServer
 from waterclock.server.reload import Reloader
 from waterclock.server.rest.cluster import ClusterApi
 from waterclock.server.rest.consumers import HttpConsumers
@@ -95,8 +102,7 @@ class Server:
         node: Node,
         calls: Calls,
         health: Health,
-        grpc_server: GrpcServer,
-        http_server: HttpServer,
+        servers: tuple[GrpcServer, HttpServer, NativeServer],
         access: Access,
         operations: Sequence[Operation],
         shared: "SharedTopics | None" = None,
@@ -110,8 +116,7 @@ class Server:
         self.shared_topics = shared
         """If the node shares its topics with others."""
         self._health = health
-        self._grpc = grpc_server
-        self._http = http_server
+        self._grpc, self._http, self.native = servers
 
     @property
     def grpc_port(self) -> int:
@@ -147,9 +152,11 @@ class Server:
         if self.forwarder is not None:
             self.forwarder.stop()
         self._http.stop()
+        self.native.stop()
         async with task_group() as tasks:
             ending = tasks.create_task(self._end_after(drain_s))
             tasks.create_task(self._http.drain(drain_s))
+            tasks.create_task(self.native.drain(drain_s + END_S))
             await self._grpc.stop(drain_s + END_S)
             ending.cancel()
 
@@ -203,12 +210,15 @@ async def serve(
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
         routing = None if shared is None else shared.grpc
-        listening = serve_grpc(services, config, access, spans, routing)
-        async with listening as listener, task_group() as tasks:
+        methods, publishing = methods_of(services, spans, routing), broker_api.publishing
+        native_server = NativeServer(node, calls, access, counts, publishing, methods)
+        listening = serve_grpc(services, methods, config, access)
+        async with listening as listener, task_group() as tasks, native_server.on(http_server):
             running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
-            server = Server(node, calls, health, listener, http_server, access, table, shared)
+            servers = listener, http_server, native_server
+            server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
                 running += _begin(cluster, server, streams, nodes, topics, services, tasks)

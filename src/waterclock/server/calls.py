@@ -70,13 +70,13 @@ class BytesInFlight:
 
     def acquire_nowait(self, size: int) -> None:
         """Count bytes; raises Overloaded if there are too many. You must `release` them."""
-        if not self._has_room(size):
+        if not self.has_room(size):
             raise Overloaded(self._what, self._limit)
         self.held += size
 
     async def acquire(self, size: int) -> None:
         """Count bytes, once there is room for them. You must `release` them."""
-        while not self._has_room(size):
+        while not self.has_room(size):
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
@@ -93,7 +93,8 @@ class BytesInFlight:
         if self._waiters:
             self._wake()
 
-    def _has_room(self, size: int) -> bool:
+    def has_room(self, size: int) -> bool:
+        """Whether so many could be counted now."""
         return not self.held or self.held + size <= self._limit
 
     def _wake(self) -> None:

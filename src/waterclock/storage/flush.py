@@ -334,6 +334,14 @@ class FlushQueue:
             return
         await self._waiters.wait(end)
 
+    def notify_flushed(self, end: int, call: Callable[[Exception | None], None]) -> None:
+        """Call when everything below `end` may be acknowledged, or with why it may not; perhaps at
+        once. The call must not raise."""
+        if self._failure is not None or self._store.acknowledged_end >= end:
+            call(self._failure)
+        else:
+            self._waiters.notify(end, call)
+
     async def wait_flushed_here(self, end: int) -> None:
         """Return when everything below `end` is durable here, committed or not."""
         if self._failure is not None:

@@ -2,7 +2,29 @@
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
+
+
+class Notice:
+    """A call to be made, where others wait with a future: it takes neither a task nor a turn."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[Exception | None], None]) -> None:
+        self._call = call
+
+    def done(self) -> bool:
+        """It is still to be made."""
+        return False
+
+    def set_result(self, _: None) -> None:
+        """Say that it is reached."""
+        self._call(None)
+
+    def set_exception(self, error: Exception) -> None:
+        """Say why it will not be."""
+        self._call(error)
 
 
 class Waiters:
@@ -10,7 +32,7 @@ class Waiters:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._heap: list[tuple[int, int, asyncio.Future[None] | Notice]] = []
         self._sequence = count()
         self._gone = 0
         """Waiters that were cancelled; they are cleared away once they are most of them."""
@@ -35,6 +57,11 @@ class Waiters:
                 self._gone = 0
             raise
 
+    def notify(self, end: int, call: Callable[[Exception | None], None]) -> None:
+        """Call once when `reached` is told of this end, or with the error that `fail` is given
+        before. The call must not raise: others wait behind it."""
+        heapq.heappush(self._heap, (end, next(self._sequence), Notice(call)))
+
     def reached(self, end: int) -> None:
         """Wake those that wait for no more than this."""
         while self._heap and self._heap[0][0] <= end:
@@ -44,7 +71,7 @@ class Waiters:
 
     def fail(self, error: Exception) -> None:
         """Let go of all, with an error."""
-        for _, _, future in self._heap:
+        heap, self._heap = self._heap, []
+        for _, _, future in heap:
             if not future.done():
                 future.set_exception(error)
-        self._heap.clear()

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from waterclock.client.producer.checks import HeaderPairs
+from waterclock.log.lone_message import BYTES_MAX, encode_lone
 from waterclock.log.schema import HEADERS, MESSAGES, binaries, integers, maps
-from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7, uuid7_batch
 
 _BINARY = pa.binary()
 _INT64 = pa.int64()
@@ -59,6 +60,10 @@ class Columns:
         lists: list[list[Any]] = [self.ids, self.keys, self.values, self.headers, self.dues]
         if count < len(self.values):
             lists = [column[start:end] for column in lists]
+        if count == 1:
+            ((message_id,), (key,), (value,), (headers,), (due,)) = lists
+            if value is not None and headers is None and due is None and len(value) <= BYTES_MAX:
+                return encode_lone(message_id, key, value)
         arrays = [_array(column, count, kind) for column, kind in zip(lists, _KINDS, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=MESSAGES)
         return bytes(batch.serialize().to_pybytes())
@@ -86,5 +91,7 @@ def _array(column: list[Any], count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _made_ids(now_ms: Millis, count: int) -> list[bytes]:
+    if count == 1:
+        return [uuid7(now_ms, os.urandom(UUID7_ENTROPY_BYTES))]
     raw = uuid7_batch(now_ms, count, os.urandom(UUID7_ENTROPY_BYTES)).tobytes()
     return [raw[at : at + _UUID_BYTES] for at in range(0, len(raw), _UUID_BYTES)]

@@ -1,9 +1,10 @@
-"""The stream that batches are published over: responses are matched to batches by number.
+"""The way that batches are published: over the link to the current node (`client/native/`), or if
+there is none over a stream of gRPC. Either way responses are matched to batches by number.
 
-A call for each batch would cost twice as much, here and there. The node appends the batches of a
-stream in the order they come, and what is wrong with one is its answer. If the stream breaks, or an
-answer does not come in time, all that wait hear so, and the next batch opens another, at the node
-that is current by then.
+A call of gRPC for each batch would cost twice as much, here and there. The node appends the batches
+of a link or stream in the order they come, and what is wrong with one is its answer. If it breaks,
+or an answer does not come in time, all that wait hear so, and the next batch opens another, at the
+node that is current by then.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import grpc
 
 from waterclock.client.connection import Connection
 from waterclock.client.errors import error_of, error_of_problem
+from waterclock.client.native.link import NodeLink, fits
 from waterclock.model.errors import TimedOut, Unreachable, WaterclockError
 from waterclock.v1 import broker_pb2
 
@@ -44,11 +46,14 @@ class PublishStream:
     @property
     def address(self) -> str:
         """Where the next batch goes."""
-        return self._connection.address if self._stream is None else self._address
+        if self._stream is None or self._link() is not None:
+            return self._connection.address
+        return self._address
 
     def leave(self, address: str) -> None:
         """Open the next stream elsewhere, and send there what a node has not answered: it failed
         at something."""
+        self._connection.native.drop(address)
         if self._stream is not None and self._address == address:
             stream = self._stream
             self._break(Unreachable(f"{address} was left for another node"))
@@ -60,6 +65,10 @@ class PublishStream:
         It waits for `timeout_ms` at most. If a whole `call_timeout` has passed, the stream is at
         fault.
         """
+        link = self._link()
+        if link is not None and fits(batch.ByteSize()):
+            return await self._publish_over(link, batch, timeout_ms)
+        self._dial_if_due()
         stream = self._stream or self._open()
         self._sequence += 1
         sequence = self._sequence
@@ -69,7 +78,8 @@ class PublishStream:
         self._has_unsent.set()
         hangs_ms = self._connection.settings.call_timeout_ms
         if timeout_ms < hangs_ms:
-            alarm = self._loop.call_later(timeout_ms / 1_000, self._run_out, answer)
+            late = self._too_late(self._address)
+            alarm = self._loop.call_later(timeout_ms / 1_000, _run_out, answer, late)
         else:
             alarm = self._loop.call_later(hangs_ms / 1_000, self._give_up, stream)
         try:
@@ -77,6 +87,35 @@ class PublishStream:
         finally:
             alarm.cancel()
             self._waiting.pop(sequence, None)
+
+    def _link(self) -> NodeLink | None:
+        return self._connection.native.find(self._connection.address)
+
+    async def _publish_over(
+        self, link: NodeLink, batch: broker_pb2.PublishBatchRequest, timeout_ms: float
+    ) -> Answer:
+        answer = link.publish(batch.SerializeToString())
+        hangs_ms = self._connection.settings.call_timeout_ms
+        if timeout_ms < hangs_ms:
+            late = self._too_late(link.address)
+            alarm = self._loop.call_later(timeout_ms / 1_000, _run_out, answer, late)
+        else:
+            alarm = self._loop.call_later(hangs_ms / 1_000, link.abort)
+        try:
+            return await answer
+        finally:
+            alarm.cancel()
+
+    def _dial_if_due(self) -> None:
+        """Look whether the node takes links by now; this batch goes without."""
+        connection = self._connection
+        if connection.native.is_worth_dialling(connection.address):
+            dialling = connection.native.dial(
+                connection.address, is_alone=connection.nodes.is_alone
+            )
+            task = self._tasks.create_task(dialling)
+            self._owners.add(task)
+            task.add_done_callback(self._owners.discard)
 
     def close(self) -> None:
         """End the stream and its tasks."""
@@ -91,18 +130,14 @@ class PublishStream:
         task.add_done_callback(self._owners.discard)
         return self._stream
 
-    def _run_out(self, answer: asyncio.Future[Answer]) -> None:
-        if not answer.done():
-            answer.set_exception(self._too_late())
-
     def _give_up(self, stream: _Stream) -> None:
         """Nothing has come of a batch for too long: end the stream it went by."""
         if stream is self._stream:
-            self._break(self._too_late())
+            self._break(self._too_late(self._address))
             stream.cancel()
 
-    def _too_late(self) -> TimedOut:
-        return TimedOut(f"{self._address} did not answer in time: it may have been published")
+    def _too_late(self, address: str) -> TimedOut:
+        return TimedOut(f"{address} did not answer in time: it may have been published")
 
     async def _run(self, stream: _Stream) -> None:
         """Write and read until the stream ends; fail all that wait with the reason."""
@@ -152,3 +187,8 @@ class PublishStream:
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(error)
+
+
+def _run_out(answer: asyncio.Future[Answer], late: TimedOut) -> None:
+    if not answer.done():
+        answer.set_exception(late)

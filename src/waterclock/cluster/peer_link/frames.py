@@ -1,9 +1,11 @@
-"""The frames between two nodes: bytes in, frames out, and nothing but BadFrame.
+"""The frames between two nodes, and between a node and its clients: bytes in, frames out, and
+nothing but BadFrame.
 
     | length 4, big endian | kind 1 | channel 8 | payload |
 
-`docs/formats/peer_link.md` draws every byte. A `Decoder` refuses at the header, before memory is
-spent: a stranger may say little, and nobody more than a mebibyte in one frame.
+`docs/formats/peer_link.md` draws every byte, and `native.md` there what only clients say. A
+`Decoder` refuses at the header, before memory is spent: a stranger may say little, and nobody more
+than a mebibyte in one frame.
 """
 
 from collections.abc import Iterator
@@ -40,10 +42,27 @@ class Kind(IntEnum):
     CANCEL = 6
     HEARTBEAT = 7
     CLOSE = 8
+    LOGIN = 9
+    PUBLISH = 10
+    PUBLISHED = 11
+    REFUSED = 12
 
 
-_STRANGERS_SAY: Final = frozenset((Kind.AUTH, Kind.HELLO, Kind.CLOSE))
-_OF_NO_CHANNEL: Final = frozenset((Kind.AUTH, Kind.HELLO, Kind.HEARTBEAT, Kind.CLOSE))
+class FrameRules(NamedTuple):
+    """What one kind of conversation allows."""
+
+    kinds: frozenset[int]
+    strangers_say: frozenset[int]
+    """Before the other side has proved itself."""
+    stranger_bytes_max: int
+
+
+OF_NODES: Final = FrameRules(
+    frozenset(range(Kind.LOGIN)),
+    frozenset((Kind.AUTH, Kind.HELLO, Kind.CLOSE)),
+    STRANGER_BYTES_MAX,
+)
+_OF_NO_CHANNEL: Final = frozenset((Kind.AUTH, Kind.HELLO, Kind.HEARTBEAT, Kind.CLOSE, Kind.LOGIN))
 
 
 class BadFrame(BadInput):
@@ -76,10 +95,11 @@ class Hello(NamedTuple):
 class Decoder:
     """Cuts what comes over a connection into frames."""
 
-    __slots__ = ("_buffer", "is_admitted")
+    __slots__ = ("_buffer", "_rules", "is_admitted")
 
-    def __init__(self) -> None:
+    def __init__(self, rules: FrameRules = OF_NODES) -> None:
         self._buffer = bytearray()
+        self._rules = rules
         self.is_admitted = False
         """The other side has proved itself: it may say everything."""
 
@@ -105,11 +125,12 @@ class Decoder:
             del buffer[:start]
 
     def _check(self, length: int, kind: int, channel: int) -> None:
-        if kind > Kind.CLOSE:
+        rules, is_admitted = self._rules, self.is_admitted
+        if kind not in rules.kinds:
             raise BadFrame(f"kind {kind} is unknown")
-        if length > (PAYLOAD_BYTES_MAX if self.is_admitted else STRANGER_BYTES_MAX):
+        if length > (PAYLOAD_BYTES_MAX if is_admitted else rules.stranger_bytes_max):
             raise BadFrame(f"{length} bytes are too many")
-        if not self.is_admitted and kind not in _STRANGERS_SAY:
+        if not is_admitted and kind not in rules.strangers_say:
             raise BadFrame("prove first who you are")
         if (kind in _OF_NO_CHANNEL) is not (channel == 0):
             raise BadFrame(f"kind {kind} on channel {channel}")

@@ -192,7 +192,8 @@ class PartitionHost:
         self, batch: Batch, *, allow_duplicate: bool = False, acks: Acks = "quorum"
     ) -> Appended:
         """Append a batch; it is durable on return, and with replicas on as many as `acks` says."""
-        if self.remote is not None and (not self.is_here or self.is_handing_over):
+        if self.is_elsewhere:
+            assert self.remote is not None
             return await self.remote.publish(
                 self, batch, allow_duplicate=allow_duplicate, acks=acks
             )
@@ -200,6 +201,11 @@ class PartitionHost:
         appended = self.append(batch, allow_duplicate=allow_duplicate)
         await self.wait_durable(batch, appended, begun=begun, acks=acks)
         return appended
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Another node is to be asked to take what is published."""
+        return self.remote is not None and (not self.is_here or self.is_handing_over)
 
     @property
     def is_here(self) -> bool:
@@ -216,6 +222,10 @@ class PartitionHost:
             await self.flush_queue.wait_flushed(appended.durable_at)
         if acks == "all" and self.wait_flushed_by_all is not None:
             await self.wait_flushed_by_all(appended.durable_at)
+        self.note_durable(batch, begun=begun)
+
+    def note_durable(self, batch: Batch, *, begun: float) -> None:
+        """Note that what was appended at the time `begun` may be answered for."""
         took_ms = (time.perf_counter() - begun) * 1_000
         self.counters.publish_ms.observe(took_ms)
         if self.spans is not None:

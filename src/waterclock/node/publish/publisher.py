@@ -10,13 +10,16 @@ are recognised by their ids.
 """
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.append import Appended
-from waterclock.log.batch import Batch, parse_batch
+from waterclock.log.batch import Batch
+from waterclock.log.lone_message import parse_any
 from waterclock.log.lone_rows import LoneRows
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
@@ -65,7 +68,7 @@ class Publisher:
         is_sticky: bool = False,
     ) -> Published:
         """Publish a batch of Arrow bytes; it is durable on return."""
-        batch = parse_batch(arrow, self._limits, now_ms=self._clock.now_ms())
+        batch = parse_any(arrow, self._limits, now_ms=self._clock.now_ms())
         found, made_partitions = await self.topics.ensure(topic, partition=partition)
         published = await self.publish_parsed(
             found,
@@ -75,6 +78,37 @@ class Publisher:
             is_sticky=is_sticky,
         )
         return replace(published, made_partitions=made_partitions) if made_partitions else published
+
+    def publish_here(
+        self,
+        topic: Topic,
+        batch: Batch,
+        on_durable: Callable[[Published | Exception], None],
+        *,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+        is_sticky: bool = False,
+    ) -> bool:
+        """Publish a batch for one partition that this node leads, without a task: it is appended on
+        return, and `on_durable` is called, perhaps at once, when it is durable or will not be.
+        False: nothing was done, as it takes more than that; `publish_parsed` does it."""
+        check_not_own(topic.name)
+        where = _where(topic, batch, is_sticky=is_sticky) if partition is None else partition
+        if not isinstance(where, int):
+            return False
+        host = topic.partition(where)
+        if host.is_elsewhere:
+            return False
+        begun = time.perf_counter()
+        appended = host.append(batch, allow_duplicate=allow_duplicate)
+
+        def flushed(error: Exception | None) -> None:
+            if error is None:
+                host.note_durable(batch, begun=begun)
+            on_durable(_answer(where, appended) if error is None else error)
+
+        host.flush_queue.notify_flushed(appended.durable_at, flushed)
+        return True
 
     async def publish_parsed(
         self,

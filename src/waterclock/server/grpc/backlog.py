@@ -28,6 +28,8 @@ LOOK_S = 0.05
 LOOKS_BETWEEN = 20
 """Every so many looks the sockets are asked, also if the process has not grown."""
 GROWN_BYTES = 32 * MIB
+NATIVE = "native:"
+"""How a peer begins that does not speak gRPC: what is held of it is known where it is read."""
 CONNECTIONS_MAX = 10_000
 """Those known, besides the ones that have streams."""
 
@@ -87,6 +89,9 @@ class Backlog:
     async def watching(self, context: Context) -> AsyncIterator[None]:
         """Serve a stream inside; raises Unavailable if its connection sends more than there is room
         for."""
+        if context.peer().startswith(NATIVE):
+            yield
+            return
         connection = self._connection(context)
         limit = asyncio.timeout(None)
         connection.streams.add(limit)
@@ -104,6 +109,8 @@ class Backlog:
 
     def note(self, context: Context, size: int) -> None:
         """A call was given a request."""
+        if context.peer().startswith(NATIVE):
+            return
         self._connection(context).given += size + size // SHARE + REQUEST_BYTES
 
     def _connection(self, context: Context) -> Connection:

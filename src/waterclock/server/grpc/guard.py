@@ -361,7 +361,7 @@ class HeldCall:
 def host_of(peer: str) -> str:
     """Return the address in what gRPC calls a peer, such as `ipv6:%5B::1%5D:9000`."""
     kind, _, rest = peer.partition(":")
-    if kind not in ("ipv4", "ipv6"):
+    if kind not in ("ipv4", "ipv6", "native"):
         return peer
     return unquote(rest).rpartition(":")[0].strip("[]")
 

@@ -65,7 +65,7 @@ class PublishApi:
                 allow_duplicate=request.allow_duplicate,
                 is_sticky=request.is_sticky,
             )
-        return _batch_response(published)
+        return batch_response(published)
 
     async def publish_stream(self, _: object, stream: Stream) -> None:
         """Serve one producer until it half-closes."""
@@ -151,10 +151,10 @@ class Producer:
                 allow_duplicate=batch.allow_duplicate,
                 is_sticky=batch.is_sticky,
             )
-            answer.published.CopyFrom(_batch_response(published))
+            answer.published.CopyFrom(batch_response(published))
             answer.published.made_partitions = answer.published.made_partitions or made
         except Exception as error:
-            answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
+            answer.problem.CopyFrom(problem_of(status_of(error, "Broker/PublishStream")))
         finally:
             held.close()
         self._answers.append(answer.SerializeToString())
@@ -187,7 +187,8 @@ def _message(message: pb.Message) -> Message:
     )
 
 
-def _batch_response(published: Published) -> pb.PublishBatchResponse:
+def batch_response(published: Published) -> pb.PublishBatchResponse:
+    """Return where the messages of a batch are, as clients are told."""
     response = pb.PublishBatchResponse(
         count=published.count,
         partition=published.partition,
@@ -204,7 +205,8 @@ def _batch_response(published: Published) -> pb.PublishBatchResponse:
     return response
 
 
-def _problem(status: Status) -> pb.Problem:
+def problem_of(status: Status) -> pb.Problem:
+    """Return what is wrong with one batch of many, as clients are told."""
     facts = dict(status.trailers)
     code: StatusCode = status.code
     limit = facts.get("waterclock-limit", "0")

@@ -6,7 +6,7 @@ stream; on the wire there is no difference.
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -59,6 +59,20 @@ class Service(NamedTuple):
     calls: Calls
 
 
+class ServedMethod(NamedTuple):
+    """A method as it is served, whatever the bytes around it."""
+
+    handle: Callable[[Any, Any], Awaitable[Any]]
+    """Takes nothing, and the call: it reads its requests, and unless `serialize` is None returns
+    its answer."""
+    serialize: Callable[[Any], bytes] | None
+    """Of what it returns; None: it writes its answers itself."""
+
+
+MethodTable = Mapping[str, ServedMethod]
+"""By service and method, as in `waterclock.v1.Broker/Fetch`."""
+
+
 class Routing(Protocol):
     """Has methods answered by other nodes, where those are to."""
 
@@ -91,19 +105,15 @@ class GrpcServer:
 
 @asynccontextmanager
 async def serve_grpc(
-    services: Sequence[Service],
-    config: Config,
-    access: Access,
-    spans: CallSpans | None = None,
-    routing: Routing | None = None,
+    services: Sequence[Service], methods: MethodTable, config: Config, access: Access
 ) -> AsyncIterator[GrpcServer]:
-    """Listen until left; calls still under way then are cancelled. With a routing, other nodes
-    answer what is theirs."""
+    """Listen until left; calls still under way then are cancelled. `methods` are `methods_of` the
+    services."""
     # `Calls` refuses in our words; this, before a request is even read, those far beyond.
     server = grpc.aio.server(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
-    server.add_generic_rpc_handlers(tuple(_handlers(each, spans, routing) for each in services))
+    server.add_generic_rpc_handlers(tuple(_handlers(each, methods) for each in services))
     port = _bind(server, config, access)
     await server.start()
     try:
@@ -181,25 +191,25 @@ def _options(config: Config) -> list[tuple[str, Any]]:
     ]
 
 
-def _handlers(
-    service: Service, spans: CallSpans | None, routing: Routing | None
-) -> grpc.GenericRpcHandler:
-    methods = {
-        method.name: _handler(method, service, spans, routing)
+def methods_of(
+    services: Sequence[Service], spans: CallSpans | None = None, routing: Routing | None = None
+) -> MethodTable:
+    """Return all methods of some services. With a routing, other nodes answer what is theirs."""
+    return {
+        f"{service.descriptor.full_name}/{method.name}": _method(method, service, spans, routing)
+        for service in services
         for method in service.descriptor.methods
     }
-    return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
 
 
-def _handler(
+def _method(
     method: MethodDescriptor, service: Service, spans: CallSpans | None, routing: Routing | None
-) -> "grpc.RpcMethodHandler[Any, Any]":
+) -> ServedMethod:
     work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
     name = f"{service.descriptor.name}/{method.name}"
     path = f"{service.descriptor.full_name}/{method.name}"
     assert name in METHODS, f"{name} does not say what it needs"
     request = GetMessageClass(method.input_type)
-    # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
     if method.name in STREAMS:
         if routing is not None:
             work = routing.stream(name, work, reads=method.client_streaming)
@@ -207,17 +217,32 @@ def _handler(
         handle = service.calls.stream(name, work, request, reads=method.client_streaming)
         if spans is not None and not method.client_streaming:
             handle = spans.grpc(path, handle)
-        return grpc.stream_stream_rpc_method_handler(handle, None, None)
+        return ServedMethod(handle, None)
     assert not method.client_streaming, name
     assert not method.server_streaming, name
     response = GetMessageClass(method.output_type)
     if routing is not None:
         work = routing.unary(name, work, response)
-    serialize = response.SerializeToString
     answer = service.calls.unary(name, work, request)
     if spans is not None:
         answer = spans.grpc(path, answer)
-    return grpc.stream_unary_rpc_method_handler(answer, None, serialize)
+    return ServedMethod(answer, response.SerializeToString)
+
+
+def _handlers(service: Service, methods: MethodTable) -> grpc.GenericRpcHandler:
+    name = service.descriptor.full_name
+    table = {
+        method.name: _handler(methods[f"{name}/{method.name}"])
+        for method in service.descriptor.methods
+    }
+    return grpc.method_handlers_generic_handler(name, table)
+
+
+def _handler(method: ServedMethod) -> "grpc.RpcMethodHandler[Any, Any]":
+    # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
+    if method.serialize is None:
+        return grpc.stream_stream_rpc_method_handler(method.handle, None, None)
+    return grpc.stream_unary_rpc_method_handler(method.handle, None, method.serialize)
 
 
 def snake_case(name: str) -> str:

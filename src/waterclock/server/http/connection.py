@@ -100,10 +100,8 @@ class HttpConnection(RequestParser):
         server.connections.add(self)
         server.counters.opened_connections += 1
         if server.access is not None:
-            certificate = transport.get_extra_info("peercert")
-            self._identity = Identity(
-                server.access, common_name_of(certificate), host_of(transport)
-            )
+            name = common_name_of(transport.get_extra_info("peercert"))
+            self._identity = Identity(server.access, name, host_of(transport))
         elif server.is_audited:
             self._asker = Asker(address=host_of(transport))
         if len(server.connections) > server.limits.connections_max:
@@ -168,6 +166,10 @@ class HttpConnection(RequestParser):
             self._work.resume()
         self._transport.resume_reading()
         self._go_on()
+
+    def _hand_over(self, data: bytes) -> None:
+        self.connection_lost(None)
+        self._server.hand_over(self._transport, data)
 
     # Answering
 

@@ -142,6 +142,9 @@ class RequestParser(asyncio.Protocol, ABC):
         headers = self._headers if self._in_head or self._in_trailer else None
         body_bytes = self._body_bytes
         if self._parser is None:
+            if not data[0] and self._server.native is not None:
+                self._hand_over(data)
+                return
             self._parser = HttpRequestParser(self)
         try:
             self._parser.feed_data(data)
@@ -188,6 +191,10 @@ class RequestParser(asyncio.Protocol, ABC):
         self._fed_bytes += size
         if self._fed_bytes > self._server.limits.head_bytes_max:
             self._refuse(self._head_too_large())
+
+    @abstractmethod
+    def _hand_over(self, data: bytes) -> None:
+        """Have another protocol go on: no request begins with a byte 0."""
 
     @abstractmethod
     def _refuse(self, response: Response) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -83,6 +83,8 @@ class HttpServer:
         self.loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
         self.bodies = BytesInFlight("bytes of HTTP requests", limits.bodies_bytes_max)
+        self.native: Callable[[asyncio.Transport, bytes], None] | None = None
+        """What goes on with connections that begin with a byte 0, and so speak no HTTP."""
         self.sweeps = 0
         self.is_stopping = False
         self.port = 0
@@ -123,6 +125,11 @@ class HttpServer:
         self.stop()
         for connection in tuple(self.connections):
             connection.abort()
+
+    def hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Have the native protocol go on with a connection of which this has come."""
+        assert self.native is not None
+        self.native(transport, data)
 
     def problem_of(self, error: BaseException, request: Request | None = None) -> Response:
         """Return what to answer; a refusal is counted."""

@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.remote_calls import END, STOP, BadCall, CallHead, Failure, end, message
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
+from waterclock.runtime.call_channel import CallChannel
 from waterclock.server.calls import StreamingCall, parser_of
-from waterclock.server.cluster.calls.call_channel import CallChannel
 from waterclock.server.statuses import log_unforeseen, ours
 
 Check = Callable[[str, Any, tuple[int, ...]], None]

@@ -12,7 +12,7 @@ from typing import Protocol
 from waterclock.cluster.peer_link.channels import Cancelled, Channel, Listener
 from waterclock.cluster.remote_calls import CALL, END, BadCall, CallHead, Item, message, stop
 from waterclock.model.errors import Stopping, Unreachable
-from waterclock.server.cluster.calls.call_channel import CallChannel
+from waterclock.runtime.call_channel import CallChannel
 from waterclock.server.cluster.calls.whole_answer import Lost
 
 

@@ -45,6 +45,11 @@ class CallChannel:
     def __repr__(self) -> str:
         return f"<CallChannel {len(self._items)} items>"
 
+    @property
+    def pending_bytes(self) -> int:
+        """What has come of an item that is not whole."""
+        return self._decoder.size_bytes
+
     # What the call does
 
     async def take(self) -> Item | None:
@@ -69,13 +74,20 @@ class CallChannel:
 
     async def answer(self, data: bytes, *, is_last: bool = False) -> None:
         """Say more of the answer; returns when there is room for more, or nobody hears."""
+        self._say(data, is_last=is_last)
+        if not is_last:
+            await self._until_drained()
+
+    def end_now(self, data: bytes) -> None:
+        """Say the last of the answer."""
+        self._say(data, is_last=True)
+
+    def _say(self, data: bytes, *, is_last: bool) -> None:
         if self._is_answered:
             self.channel.send(data, is_last=is_last)
         else:
             self._is_answered = True
             self.channel.answer(0, data, is_last=is_last)
-        if not is_last:
-            await self._until_drained()
 
     async def _until_drained(self) -> None:
         if self.channel.is_blocked and self.channel.is_open:

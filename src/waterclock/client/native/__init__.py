@@ -1,0 +1,1 @@
+"""The native protocol, as a client speaks it."""
