@@ -32,7 +32,9 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 # For make check, which wants a fifth of them.
 settings.register_profile("quick", settings.get_profile("ci"))
 # Each shard brings its own seed, and the database would replay other runs' examples.
-settings.register_profile("sim", settings.get_profile("default"), derandomize=False, database=None)
+settings.register_profile(
+    "sim", settings.get_profile("default"), derandomize=False, database=None, max_examples=FULL
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A JVM that writes down its classes at its end takes a core for half a minute, on a cold machine
