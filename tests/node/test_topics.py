@@ -14,6 +14,7 @@ from waterclock.model.errors import (
     ForeignFile,
     NotFound,
     PartitionFaulty,
+    StorageFailed,
     StorageFull,
     UnknownTopic,
 )
@@ -25,6 +26,7 @@ from waterclock.node import topics as topics_module
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.opening import open_host
 from waterclock.node.topics import Topic
+from waterclock.storage.folders.os_folder import OsFolder
 
 
 async def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
@@ -113,6 +115,23 @@ async def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypa
         monkeypatch.undo()
         topic = await hosts.topic("orders", partitions=2)
         assert (left, len(topic.partitions)) == ([], 2)
+
+
+async def test_a_topic_whose_partitions_cannot_be_made_durable_is_not_made(tmp_path, monkeypatch):
+    real = OsFolder.sync
+
+    def broken(folder: OsFolder) -> None:
+        if folder.path.parts[-2:] == ("1", "log"):
+            raise StorageFailed("the disk is gone")
+        real(folder)
+
+    async with opened(tmp_path) as hosts:
+        monkeypatch.setattr(OsFolder, "sync", broken)
+        with pytest.raises(StorageFailed, match="the disk is gone"):
+            await hosts.topic("orders", partitions=2)
+        monkeypatch.undo()
+        assert list((tmp_path / "topics").iterdir()) == []
+        assert hosts.topics.find("orders") is None
 
 
 async def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stays(

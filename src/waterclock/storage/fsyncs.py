@@ -62,8 +62,6 @@ class Sync:
     that the disk is sound hears the fsync in flight first, instead of asking the disk again.
     """
 
-    __slots__ = ("_error", "_folder", "_is_over", "_lock", "end", "file")
-
     def __init__(self, file: File, end: int, *, folder: Folder | None = None) -> None:
         """With `folder`, the names in it are made durable, too."""
         self.file = file
