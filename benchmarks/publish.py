@@ -47,6 +47,8 @@ def our_cases() -> list[Case]:
         work = {"callers": CALLERS, "messages": messages, "partitions": partitions}
         run = client("node.publishing:singles", **work)
         cases.append(Case(f"single_{CALLERS}_callers{suffix}", "node", run))
+        run = client("node.publishing:singles", **work, is_native=False)
+        cases.append(Case(f"grpc_single_{CALLERS}_callers{suffix}", "node", run, "over gRPC"))
     return cases
 
 

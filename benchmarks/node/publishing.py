@@ -15,6 +15,7 @@ from benchmarks.node.wire import (
     stream_all,
 )
 from waterclock.client.client import Client, connect
+from waterclock.client.settings import ClientSettings
 
 WARM_UP_BATCHES = 16
 WARM_UP_MESSAGES = 2_000
@@ -46,14 +47,22 @@ def requests_of(topic: str, batch: int, count: int, partitions: int) -> list[byt
     ]
 
 
-def singles(watch: Stopwatch, port: int, *, callers: int, messages: int, partitions: int) -> None:
+def singles(
+    watch: Stopwatch,
+    port: int,
+    *,
+    callers: int,
+    messages: int,
+    partitions: int,
+    is_native: bool = True,
+) -> None:
     """Publish one message after the other from many callers that share a client."""
 
     async def run() -> None:
         async with (
             opened(port) as channel,
             fresh_topic(channel, partitions=partitions) as topic,
-            connect(f"127.0.0.1:{port}") as client,
+            connect(f"127.0.0.1:{port}", ClientSettings(native=is_native)) as client,
         ):
             await _call_all(client, topic, callers, WARM_UP_MESSAGES // callers)
             with watch.running(messages // callers * callers):

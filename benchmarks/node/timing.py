@@ -17,6 +17,7 @@ from benchmarks.node.wire import fresh_topic, opened
 from benchmarks.peers.pacing import Schedule, Times, tell
 from waterclock.client.client import Client, connect
 from waterclock.client.consumer.subscription import Subscription
+from waterclock.client.settings import ClientSettings
 
 WARM_UP_MESSAGES = 200
 
@@ -56,20 +57,25 @@ class _Talk:
                 return
 
 
-def latency(watch: Stopwatch, port: int, *, rate: int, messages: int) -> None:
+def latency(
+    watch: Stopwatch, port: int, *, rate: int, messages: int, is_native: bool = True
+) -> None:
     """Publish at a rate and consume; tell how long both took."""
 
     async def run() -> None:
         async with opened(port) as channel, fresh_topic(channel) as topic:
-            await talk(watch, port, topic, rate=rate, messages=messages)
+            work = {"rate": rate, "messages": messages}
+            await talk(watch, port, topic, **work, is_native=is_native)
 
     uvloop.run(run())
 
 
-async def talk(watch: Stopwatch, port: int, topic: str, *, rate: int, messages: int) -> None:
+async def talk(
+    watch: Stopwatch, port: int, topic: str, *, rate: int, messages: int, is_native: bool = True
+) -> None:
     """Publish to a topic that is there, at a rate, and consume from it; tell how long both took."""
     async with (
-        connect(f"127.0.0.1:{port}") as client,
+        connect(f"127.0.0.1:{port}", ClientSettings(native=is_native)) as client,
         client.subscribe(topic, group="bench") as subscription,
     ):
         await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)

@@ -183,6 +183,7 @@ class Subscription:
             return False
         if self._task is None:
             await self.__aenter__()
+            return True  # messages may have come together with the answer
         if self._session.is_starving:
             self._session.acks.flush()
         self._arrived.clear()

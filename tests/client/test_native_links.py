@@ -1,0 +1,73 @@
+"""The client over the native protocol: when it is used, and what happens when it is not there."""
+
+import asyncio
+
+from tests.client.fake_node import fake_node
+from tests.server.served import running_server
+from waterclock.client.client import Client, connect
+from waterclock.client.native.link import NodeLink
+from waterclock.client.settings import ClientSettings
+
+QUICK = ClientSettings(retry_delay_ms=1)
+
+
+def link_of(client: Client) -> NodeLink | None:
+    connection = client._connection
+    return connection.native.find(connection.address)
+
+
+async def test_a_node_that_offers_it_is_published_to_and_read_by_it(tmp_path):
+    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+        await client.publish("orders", b"one")
+        async with client.subscribe("orders", group="billing") as messages:
+            async for message in messages:
+                await message.ack()
+                break
+
+        calls = it.server.calls.methods
+        assert link_of(client) is not None
+        assert sum(calls["Broker/PublishBatch"].codes.values()) == 1
+        assert not calls["Broker/PublishStream"].codes
+        assert (await client.fetch("orders", 0, 0)).next_offset == 1
+
+
+async def test_without_it_all_goes_by_grpc(tmp_path):
+    settings = ClientSettings(native=False)
+    async with (
+        running_server(tmp_path) as it,
+        connect(it.server.addresses.grpc, settings) as client,
+    ):
+        assert (await client.publish("orders", b"one")).offset == 0
+        assert link_of(client) is None
+        assert not it.server.native.links
+
+
+async def test_a_node_that_does_not_offer_it_is_asked_by_grpc():
+    async with fake_node() as node, connect(node.address, QUICK) as client:
+        await client.publish("orders", b"one")
+
+        assert link_of(client) is None
+        assert node.topics["orders"].values == [b"one"]
+
+
+async def test_a_link_that_breaks_in_the_midst_of_publishes_loses_and_repeats_none(tmp_path):
+    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+        await client.publish("orders", b"first")
+        publishes = [asyncio.create_task(client.publish("orders", b"%d" % i)) for i in range(300)]
+        await asyncio.sleep(0)
+        link = link_of(client)
+        assert link is not None
+        link.abort()
+        receipts = await asyncio.gather(*publishes)
+
+        assert sorted(receipt.offset for receipt in receipts) == list(range(1, 301))
+        assert it.node.topics.get("orders").partitions[0].store.acknowledged_end == 301
+
+
+async def test_a_batch_larger_than_a_frame_is_published_all_the_same(tmp_path):
+    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+        value = bytes(1 << 20)
+
+        receipts = await asyncio.gather(*(client.publish("orders", value) for _ in range(3)))
+
+        assert sorted(receipt.offset for receipt in receipts) == [0, 1, 2]
