@@ -65,7 +65,7 @@ class ClientSettings:
 
     native: bool = True
     """Whether publishes and subscriptions go by the native protocol where a node offers it, over
-    its port for HTTP. Off, all goes by gRPC, which costs several times as much for a message."""
+    its port for HTTP. Off, all goes by gRPC, which costs more for each message."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
