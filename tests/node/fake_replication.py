@@ -130,7 +130,7 @@ class FakeCluster:
             store.sync()
             replica.commit(leader.end)
             host.follow(log.leader)
-            host.flush_queue._step()
+            host.flush_queue._tell()
         if leading.role == "leader" and not leading.is_led:
             leading.lead()
         self._note_change()

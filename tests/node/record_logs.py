@@ -74,7 +74,7 @@ class RecordReplica:
         """Have all that is written, or what lies below `end`, be flushed and committed."""
         self.store.sync()
         self.log.commit(self.store.end if end is None else end)
-        self.flush_queue._step()
+        self.flush_queue._tell()
 
     def copy(self, leader: "RecordReplica") -> None:
         """Take what the leader has more."""

@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -10,7 +10,7 @@ from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
 from waterclock.node import metadata as metadata_module
 from waterclock.storage import rewrite as rewriting
-from waterclock.storage.fsyncs import Work
+from waterclock.storage.fsyncs import OnFsynced, Sync
 
 
 async def test_what_was_put_is_there_after_a_restart(tmp_path):
@@ -82,15 +82,15 @@ async def test_records_written_together_share_an_fsync(tmp_path):
     # The first begins at the end of the turn in which all were written.
 
     async with opened(tmp_path) as hosts:
-        begun = []
-        fsyncs = hosts.metadata._flush_queue._group._fsync
-        real = fsyncs.start
+        begun: list[Sync] = []
+        fsyncs = hosts.metadata._flush_queue._group.threads.fsyncs
+        real = fsyncs.submit
 
-        def noted(work: Work) -> None:
-            begun.append(work)
-            real(work)
+        def noted(syncs: Sequence[Sync], on_end: OnFsynced) -> None:
+            begun.extend(syncs)
+            real(syncs, on_end)
 
-        fsyncs.start = noted  # type: ignore[method-assign]
+        fsyncs.submit = noted  # type: ignore[method-assign]
         await asyncio.gather(*(hosts.metadata.put(f"n/{i}", b"v") for i in range(50)))
         assert len(begun) == 1
 

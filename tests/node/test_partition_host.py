@@ -82,6 +82,9 @@ async def make_two(folder: Path) -> list[Path]:
         for name in ("a", "b"):
             host = (await hosts.topic(name)).partition(0)
             await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
+            host.store.roll(START_MS)
+            await host.scheduler.tend()
+            await host.scheduler.save()
     return sorted(folder.glob("topics/*/0/timers"))  # noqa: ASYNC240
 
 
@@ -108,8 +111,8 @@ def left_open(monkeypatch) -> Callable[[Path], list[OsFolder]]:
     folders: list[OsFolder] = []
     begin = OsFolder.__init__
 
-    def noted(folder: OsFolder, path: Path, *, is_durable: bool = False) -> None:
-        begin(folder, path, is_durable=is_durable)
+    def noted(folder: OsFolder, path: Path, **settings: bool) -> None:
+        begin(folder, path, **settings)
         folders.append(folder)
 
     def is_open(folder: OsFolder) -> bool:
