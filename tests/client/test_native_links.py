@@ -8,7 +8,7 @@ from waterclock.client.client import Client, connect
 from waterclock.client.native.link import NodeLink
 from waterclock.client.settings import ClientSettings
 
-QUICK = ClientSettings(retry_delay_ms=1)
+QUICK = ClientSettings(retry_delay_ms=1, native=True)
 
 
 def link_of(client: Client) -> NodeLink | None:
@@ -32,7 +32,7 @@ async def test_a_node_that_offers_it_is_published_to_and_read_by_it(tmp_path):
 
 
 async def test_without_it_all_goes_by_grpc(tmp_path):
-    settings = ClientSettings(native=False)
+    settings = ClientSettings(retry_delay_ms=1)
     async with (
         running_server(tmp_path) as it,
         connect(it.server.addresses.grpc, settings) as client,

@@ -63,9 +63,9 @@ class ClientSettings:
     close_timeout_ms: int = 10 * SECOND_MS
     """How long leaving waits for what was published to be answered."""
 
-    native: bool = True
+    native: bool = False
     """Whether publishes and subscriptions go by the native protocol where a node offers it, over
-    its port for HTTP. Off, all goes by gRPC, which costs more for each message."""
+    its port for HTTP. It costs less for each message, and is new; else all goes by gRPC."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -90,6 +90,7 @@ class Load:
             await asyncio.sleep(0.1)
             late_ms = round((time.monotonic() - begun - 0.1) * 1_000)
             self._record.lag_ms = max(self._record.lag_ms, late_ms)
+            self._record.stepped_ms = max(self._record.stepped_ms, self._clock.stepped_ms())
 
     def stop_publishing(self) -> None:
         """Let publishers end once they know what became of their last message."""

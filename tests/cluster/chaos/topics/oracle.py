@@ -2,7 +2,8 @@
 
 A node whose clock was put an hour ahead fires an hour early by the clock of the round, and rightly
 so. What may have been written by such a clock is judged by that clock: the frame says what it
-showed. All else is judged by the clock of the round, as if no clock had been set.
+showed. All else is judged by the clock of the round, as if no clock had been set; if that of the
+machine was, by as much less strictly.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ def verdict_on(record: RoundRecord, *, errors: Sequence[str] = ()) -> Verdict:
     window = window_of(record)
     # Those of a clock that is ahead are judged below.
     ahead_ms = 0 if window is None else record.plan.clock_ms
-    bounds = Bounds(clock_ms=CLOCK_MS + ahead_ms, heal_ms=HEAL_MS)
+    bounds = Bounds(clock_ms=CLOCK_MS + record.stepped_ms + ahead_ms, heal_ms=HEAL_MS)
     findings = judge(record.events, bounds)
     run = run_of(record.events, bounds)
     check_groups(record, run, findings)
@@ -47,6 +48,8 @@ def verdict_on(record: RoundRecord, *, errors: Sequence[str] = ()) -> Verdict:
     counts.update(record.counts)
     counts["delivered"] = len(record.delivered)
     counts["lag ms"] = record.lag_ms
+    if record.stepped_ms > CLOCK_MS:
+        counts["machine's clock set by ms"] = record.stepped_ms
     if outages := record.outages_ms():
         counts["outage ms"] = max(outages)
     for performed in record.performed:
@@ -87,7 +90,7 @@ def check_clocks(record: RoundRecord, run: Run, window: Window, findings: Findin
         at_ms = fired.at_ms if is_right else record.written_ms[fired.partition, fired.offset]
         whose = "the round's" if is_right else "the node's own"
         counts[f"fired by {whose} clock"] += 1
-        if at_ms < min(dues) - CLOCK_MS:
+        if at_ms < min(dues) - CLOCK_MS - record.stepped_ms:
             said = f"{message}: at {at_ms} by {whose} clock, due at {sorted(dues)}"
             findings.add("early fire", said)
     return counts

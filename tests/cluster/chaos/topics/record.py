@@ -43,6 +43,10 @@ class RunClock:
         """Return the time of the round."""
         return int((time.monotonic() - self._begun_s) * 1_000)
 
+    def stepped_ms(self) -> int:
+        """Return how far the machine's clock is from where it would be if nobody had set it."""
+        return abs(time.time_ns() // 1_000_000 - self.wall_ms(self.now_ms()))
+
     def wall_ms(self, at_ms: int) -> int:
         """Return a time of the round as nodes know it."""
         return self._wall_ms + at_ms
@@ -70,6 +74,8 @@ class RoundRecord:
     """What was not as it should be when it should have been; empty texts say nothing."""
     lag_ms: int = 0
     """How late this side itself was at most."""
+    stepped_ms: int = 0
+    """How far the machine's own clock was set at most, by whoever looks after it."""
     seconds: float = 0.0
 
     def outages_ms(self) -> list[int]:
