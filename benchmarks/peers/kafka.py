@@ -61,7 +61,7 @@ share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
-# Else a broker gives up after a minute, and says so to nobody.
+# More than the default: three that start at once on two busy cores are slow to find each other.
 CONFIG += f"initial.broker.registration.timeout.ms={START_S_MAX * 1_000}\n"
 REPLICAS = 3
 

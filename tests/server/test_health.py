@@ -32,7 +32,7 @@ async def test_a_full_disk_is_not_ready_until_there_is_room_also_if_nobody_publi
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post("/topics", {"topic": "t"})
         with monkeypatch.context() as patch:
-            patch.setattr(SegmentFile, "append", full)
+            patch.setattr(SegmentFile, "_write", full)
             patch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
             assert (await client.post("/topics/t/messages", MESSAGE)).status == 507
             assert await ready(client) == (503, ["diskFull"])
@@ -64,7 +64,7 @@ async def test_whoever_finds_no_room_makes_the_node_say_so(tmp_path, monkeypatch
         if write == "topic":
             monkeypatch.setattr("waterclock.storage.opening.create_segment", full)
         else:
-            monkeypatch.setattr(SegmentFile, "append", full)
+            monkeypatch.setattr(SegmentFile, "_write", full)
         if write == "streams":
             refused = await client.post("/streams/sendAndStore", STORED)
         else:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ OPTIONS = [
     "--max-connections=60",
     "--performance-schema=off",
 ]
+STOPPED = "T"
+POLL_S = 0.001
 
 
 class Mariadb:
@@ -86,6 +89,9 @@ class Mariadb:
         """Have it accept connections and answer nothing."""
         assert self._server is not None
         os.killpg(self._server.group, signal.SIGSTOP)
+        # Each thread stops when it comes to it, and may answer before.
+        while not _are_stopped(self._server.group):
+            time.sleep(POLL_S)
 
     def resume(self) -> None:
         assert self._server is not None
@@ -96,6 +102,12 @@ class Mariadb:
 
     def url(self, database: str) -> str:
         return f"mysql://streams:{IN_URL}@127.0.0.1:{self.port}/{database}"
+
+
+def _are_stopped(process: int) -> bool:
+    """Tell whether every thread of a process stands still."""
+    found = Path(f"/proc/{process}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == STOPPED for stat in found)
 
 
 @contextmanager
