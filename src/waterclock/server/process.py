@@ -107,6 +107,7 @@ async def run_node(
                 joined = clustered.joined(server.addresses, server.access)
                 await stack.enter_async_context(joined)
                 reloader.on_reloaded.append(clustered.configure)
+            await server.share_port()
             freeze_what_is_there()
             node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
