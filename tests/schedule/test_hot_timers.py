@@ -190,13 +190,18 @@ FOUND_BY: dict[Plant, int] = {
 """Where a hunt begins that would else be long: with a seed that found the bug once."""
 
 
+def hunt(first: int) -> None:
+    """Hunt shortly and often, beginning with this seed."""
+    for each in range(first, HUNTS):
+        run_histories(HUNT_HISTORIES, (Phase.generate,), first=each)
+
+
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, small, monkeypatch):
     plant(monkeypatch)
 
     with pytest.raises(AssertionError):
-        for each in range(FOUND_BY.get(plant, 0), HUNTS):
-            run_histories(HUNT_HISTORIES, (Phase.generate,), first=each)
+        hunt(FOUND_BY.get(plant, 0))
 
 
 # By hand: what histories with few timers do not show
