@@ -74,8 +74,8 @@ deploy-test: $(STAMP)  ## What make test leaves out of deploy/: the chart, by a 
 	@$(PYTEST) -q -m helm tests/deploy
 
 stores-big: N := $(or $(N),1000000)
-stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
-	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
+stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page, and under nodes that come and go
+	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py tests/stores/test_moving_owners.py
 
 # Material warns of its own end of life in 2027; until then it is the one with an API reference that is done.
 docs: $(SITE)  ## Build the docs site with the API reference into ./site; a broken link fails
