@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.examples import IS_FULL
 from tests.kit.processes import ROOT
 from tests.spark import faults
 from tests.spark.spark_node import SparkNode, running
@@ -160,6 +161,8 @@ def test_a_node_killed_and_started_again_in_mid_batch(small_batches, own_node, t
 
 
 def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, topic, tmp_path):
+    """The second kill is left to `make sim`: what such a driver leaves, a commit of ours that Spark
+    has no note of, is had without one in `test_a_committed_batch_that_spark_forgot_of`."""
     source, sink, values = make_topics(node, topic)
     said = {
         "servers": node.servers,
@@ -175,17 +178,18 @@ def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, 
 
     first = run_driver({**said, "options": {"rateLimit": 200}}, killed_in_mid_batch)
     stored = rows_stored(node, sink)
-    fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
-    second = run_driver({**said, "options": fault})
-    (writer,) = node.client.write_registry.list(sink)
-    noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
+    if IS_FULL:
+        fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
+        assert run_driver({**said, "options": fault}) == -signal.SIGKILL
+        (writer,) = node.client.write_registry.list(sink)
+        noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
+        # It died in between: our commit was made, Spark's was not.
+        assert (tmp_path / "struck").exists()
+        assert f"{writer.committed}" not in noted
     copying(small_batches, node, source, sink, tmp_path).awaitTermination()
 
-    assert (first, second) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert first == -signal.SIGKILL
     assert 500 <= stored < len(values)
-    # It died in between: our commit was made, Spark's was not.
-    assert (tmp_path / "struck").exists()
-    assert f"{writer.committed}" not in noted
     check_once(node, sink, values, "driver killed in mid-batch, then right after the sink's commit")
 
 
