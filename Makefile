@@ -221,7 +221,7 @@ backup-plants: $(STAMP)  ## The same with bugs planted in how the node is cut: e
 
 fuzz: N := $(or $(N),300)
 fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
-	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) --hypothesis-profile=sim
+	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) tests/server/test_openapi.py --hypothesis-profile=sim
 
 cover: $(SPARK)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov
