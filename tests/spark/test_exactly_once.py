@@ -78,7 +78,7 @@ def wait_for_rows(node: SparkNode, topic: str, least: int, is_alive: Callable[[]
     while rows_stored(node, topic) < least:
         assert is_alive()
         assert time.monotonic() < gives_up_s, f"{rows_stored(node, topic)} rows of {least}"
-        time.sleep(0.01)
+        time.sleep(0.1)  # asking takes a node and a client some milliseconds of a core
 
 
 def forget_ids(node: SparkNode) -> None:
