@@ -17,8 +17,8 @@ from tests.cluster.simulation.topics.frames import Frozen, frozen
 from tests.cluster.simulation.topics.installs import Installing
 from tests.cluster.simulation.topics.machine import BEGUN_MS
 from tests.cluster.simulation.topics.session import KEYS
-from waterclock.cluster.coordinator.fake import Outcome as Heard
-from waterclock.cluster.coordinator.fake import Read
+from waterclock.cluster.coordinator.questions import Outcome as Heard
+from waterclock.cluster.coordinator.questions import Read
 from waterclock.cluster.coordinator.records import PartitionRecord, decode_record, encode_record
 from waterclock.cluster.coordinator.requests import (
     Get,
