@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
-from waterclock.log.lone_message import parse_any
+from waterclock.log.lone_message import LoneMessage, parse_any
 from waterclock.log.lone_rows import LoneRows
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
@@ -165,6 +165,8 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     count = len(topic.partitions)
     if count == 1:
         return 0
+    if isinstance(batch, LoneMessage):
+        return partition_of_key(batch.first_id if batch.key is None else batch.key, count)
     keys = batch.rows.column("key")
     keyless: int | Int32s = 0
     if keys.null_count and is_sticky:
