@@ -197,8 +197,9 @@ async def serve(
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
+    looks, own_metrics = _looks(node, metrics, cluster)
     table = [
-        *operations(node, metrics, cluster),
+        *looks,
         *reload_operations(reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
@@ -230,7 +231,8 @@ async def serve(
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running += _begin(cluster, server, streams, nodes, topics, services, tasks)
+                asked = [*topics, *own_metrics]
+                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
             if audit is not None:
                 running.append(tasks.create_task(audit.run()))
             try:
@@ -295,6 +297,18 @@ def _shared(node: Node, cluster: "Cluster | None") -> "SharedTopics | None":
     from waterclock.server.cluster.calls.shared_topics import shared_topics
 
     return shared_topics(node, cluster)
+
+
+def _looks(
+    node: Node, metrics: Metrics, cluster: "Cluster | None"
+) -> tuple[list[Operation], list[Operation]]:
+    """Return what HTTP offers to operators, and what of it other processes ask for."""
+    looks = operations(node, metrics, cluster)
+    if cluster is None or not node.config.cluster.is_process:
+        return looks, []
+    from waterclock.server.cluster.processes.metrics import gathered, own_metrics
+
+    return gathered(looks, cluster, node.name), own_metrics(looks)
 
 
 def _topics(
