@@ -63,6 +63,7 @@ from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import FOLDER, Snapshots
 from waterclock.node.replicated_topics import ReplicatedTopics
 from waterclock.node.replication import META, Replication
+from waterclock.node.rights import RightsRecords
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
@@ -132,6 +133,7 @@ class Node:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._meta: PartitionHost | None = None
         self.metadata = self._open_records(path / "meta", meta_log_id)
+        self.rights = RightsRecords(self.metadata, clock)
         self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
         self.topics = self._make_topics(path / "topics")
         self.publisher = Publisher(self.topics, config.limits, clock)
@@ -408,6 +410,7 @@ class Node:
             await self.write_registry.tidy()
             await self.snapshots.tidy()
             await self.topics.drop_old_trash()
+            await self.rights.drop_old()
         except Unavailable as error:
             log.warning("records_not_taken_up reason=%s", error)  # the next leader does
 

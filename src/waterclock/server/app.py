@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.calls.shared_topics import SharedTopics
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.rights_sync import RightsSync
 
 log = logging.getLogger(__name__)
 
@@ -209,6 +210,7 @@ async def serve(
     table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
+    rights = await _rights(node, access, shared, cluster)
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
@@ -233,8 +235,8 @@ async def serve(
             if cluster is not None:
                 asked = [*topics, *own_metrics]
                 running += _begin(cluster, server, streams, nodes, asked, services, tasks)
-            if audit is not None:
-                running.append(tasks.create_task(audit.run()))
+            more = [each for each in (audit, rights) if each is not None]
+            running += [tasks.create_task(each.run()) for each in more]
             try:
                 yield server
             finally:
@@ -309,6 +311,20 @@ def _looks(
     from waterclock.server.cluster.processes.metrics import gathered, own_metrics
 
     return gathered(looks, cluster, node.name), own_metrics(looks)
+
+
+async def _rights(
+    node: Node, access: Access, shared: "SharedTopics | None", cluster: "Cluster | None"
+) -> "RightsSync | None":
+    """Return what shares rights with other nodes; by now this node goes by what they know."""
+    if shared is None or cluster is None:
+        return None
+    from waterclock.server.cluster.rights_sync import rights_sync
+
+    sync = rights_sync(node, access, shared.rights, cluster.peers)
+    if sync is not None:
+        await sync.settle()
+    return sync
 
 
 def _topics(
