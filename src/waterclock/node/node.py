@@ -204,7 +204,9 @@ class Node:
     def is_ready(self) -> bool:
         """It does what everyone wants of it: no problem is blocking."""
         is_serving = self.is_serving and not self.is_joining
-        return is_serving and not self.has_failed and self.disk.shortage is None
+        is_sound = not self.has_failed and self.disk.shortage is None
+        found = (problem for more in self.more_problems for problem in more())
+        return is_serving and is_sound and not any(each.is_blocking for each in found)
 
     def view(self) -> NodeInfo:
         """Return who this is."""

@@ -125,14 +125,22 @@ class Server:
 
     @property
     def http_port(self) -> int:
-        """Where HTTP listens."""
-        return self._http.port
+        """Where HTTP listens for clients."""
+        return _http_port(self.node.config, self._http)
 
     @property
     def addresses(self) -> Addresses:
         """Where clients reach it."""
-        host, is_secure = self.node.config.server.host, self.access.is_secure
-        return Addresses(host, self.grpc_port, self.http_port, is_secure=is_secure)
+        config, is_secure = self.node.config, self.access.is_secure
+        own_port = self._http.port if config.cluster.is_process else 0
+        host, ports = config.server.host, (self.grpc_port, self.http_port)
+        return Addresses(host, *ports, is_secure=is_secure, own_http_port=own_port)
+
+    async def share_port(self) -> None:
+        """Take clients of the port that several processes share, if this is one of them."""
+        config = self.node.config
+        if config.cluster.is_process:
+            await self._http.listen(config.server.host, config.cluster.http_port, is_shared=True)
 
     def configure(self, config: Config) -> None:
         """Go on under other settings, as far as they can change."""
@@ -206,7 +214,8 @@ async def serve(
     guard = _cross_origin_guard(config, access, table)
     async with _http(answer, stopping, guard, access, counters, config, starting) as http_server:
         host = config.server.host
-        http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
+        http_port = _http_port(config, http_server)
+        http_address = Addresses(host, 0, http_port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
         routing = None if shared is None else shared.grpc
@@ -228,6 +237,11 @@ async def serve(
                 yield server
             finally:
                 await _end(cluster, audit, running)
+
+
+def _http_port(config: Config, http: HttpServer) -> int:
+    """Return where clients reach HTTP: of processes it is the port that they share."""
+    return config.cluster.http_port if config.cluster.is_process else http.port
 
 
 @asynccontextmanager
