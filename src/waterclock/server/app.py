@@ -233,8 +233,9 @@ async def serve(
             nodes.http_address = server.addresses.http
             if cluster is not None:
                 running += _begin(cluster, server, streams, nodes, topics, services, tasks)
-            more = [each for each in (audit, rights) if each is not None]
-            running += [tasks.create_task(each.run()) for each in more]
+            running += [
+                tasks.create_task(each.run()) for each in (audit, rights) if each is not None
+            ]
             try:
                 yield server
             finally:
