@@ -225,7 +225,8 @@ async def serve(
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
-            running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
+            parts = (watch, consumers, backlog, audit, rights)
+            running = [tasks.create_task(each.run()) for each in parts if each is not None]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             servers = listener, http_server, native_server
@@ -233,9 +234,6 @@ async def serve(
             nodes.http_address = server.addresses.http
             if cluster is not None:
                 running += _begin(cluster, server, streams, nodes, topics, services, tasks)
-            running += [
-                tasks.create_task(each.run()) for each in (audit, rights) if each is not None
-            ]
             try:
                 yield server
             finally:
