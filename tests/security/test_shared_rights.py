@@ -130,8 +130,10 @@ class Model:
         common = folder.common.principals
         if deed == "revoke":
             del folder.found[name]
-            is_known = common.get(name, UNKNOWN).principal or name in folder.common.pending
-            if not is_known:  # no node has seen it: others of that name may be meant, or not
+            known = common.get(name, UNKNOWN)
+            if (
+                known.principal is None and folder.common.pending.get(name, 0) <= known.at_ms
+            ):  # no node has seen it: others of that name may be meant, or not
                 self.unseen.add(name)
             self.deeds.append((deed, name, self.now_ms))
         elif deed == "renew":

@@ -226,7 +226,8 @@ async def serve(
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
-            running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
+            parts = (watch, consumers, backlog, audit, rights)
+            running = [tasks.create_task(each.run()) for each in parts if each is not None]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             servers = listener, http_server, native_server
@@ -235,8 +236,6 @@ async def serve(
             if cluster is not None:
                 asked = [*topics, *own_metrics]
                 running += _begin(cluster, server, streams, nodes, asked, services, tasks)
-            more = [each for each in (audit, rights) if each is not None]
-            running += [tasks.create_task(each.run()) for each in more]
             try:
                 yield server
             finally:
