@@ -28,15 +28,15 @@ def own_metrics(operations: Iterable[Operation]) -> list[Operation]:
     return [each for each in operations if each.path == PATH]
 
 
-def gathered(operations: Sequence[Operation], cluster: Cluster, me: str) -> list[Operation]:
+def of_all(operations: Sequence[Operation], cluster: Cluster, me: str) -> list[Operation]:
     """Return operations as a process offers them to clients: with the metrics of all."""
     return [
-        replace(each, handler=_Gathering(each, cluster, me).answer) if each.path == PATH else each
+        replace(each, handler=_AllMetrics(each, cluster, me).answer) if each.path == PATH else each
         for each in operations
     ]
 
 
-class _Gathering:
+class _AllMetrics:
     def __init__(self, own: Operation, cluster: Cluster, me: str) -> None:
         self._own = own
         self._cluster = cluster
