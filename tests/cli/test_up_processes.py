@@ -131,7 +131,7 @@ async def test_a_killed_process_comes_back_with_all_it_acknowledged(running):
         wanted = {*acked, *(b"later %d" % number for number in range(LATER))}
         async with asyncio.timeout(60), client.subscribe("orders", group="g") as messages:
             async for message in messages:
-                if message.value.startswith(b"later") and datetime.now(UTC) < due:
+                if (message.value or b"").startswith(b"later") and datetime.now(UTC) < due:
                     early.append(message.value)
                 found.add(message.value)
                 await message.ack()

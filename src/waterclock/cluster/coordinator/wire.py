@@ -59,13 +59,13 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     """Of the question; a client uses each once."""
 
 
-class ReadAsked(_Message, tag="read"):
+class ReadAsked(_Message, tag="read", frozen=True):
     """What does a range hold?"""
 
     keys: KeyRange
 
 
-class TxnAsked(_Message, tag="txn"):
+class TxnAsked(_Message, tag="txn", frozen=True):
     """Do this if the conditions hold, else that."""
 
     conditions: tuple[Unchanged, ...]
@@ -73,79 +73,79 @@ class TxnAsked(_Message, tag="txn"):
     failure: tuple[_Step, ...]
 
 
-class GrantAsked(_Message, tag="grant"):
+class GrantAsked(_Message, tag="grant", frozen=True):
     """Give me a lease."""
 
     ttl_s: int
 
 
-class KeepAliveAsked(_Message, tag="keep"):
+class KeepAliveAsked(_Message, tag="keep", frozen=True):
     """Begin the time of a lease anew."""
 
     lease: LeaseId
 
 
-class RevokeAsked(_Message, tag="revoke"):
+class RevokeAsked(_Message, tag="revoke", frozen=True):
     """End a lease and delete its keys."""
 
     lease: LeaseId
 
 
-class WatchAsked(_Message, tag="watch"):
+class WatchAsked(_Message, tag="watch", frozen=True):
     """Tell me all changes of a range from a revision on."""
 
     keys: KeyRange
     from_revision: Revision
 
 
-class WatchEnded(_Message, tag="end"):
+class WatchEnded(_Message, tag="end", frozen=True):
     """Tell me no more of a watch."""
 
 
 Asked = ReadAsked | TxnAsked | GrantAsked | KeepAliveAsked | RevokeAsked | WatchAsked | WatchEnded
 
 
-class RangeAnswer(_Message, tag="range"):
+class RangeAnswer(_Message, tag="range", frozen=True):
     """What a range holds."""
 
     result: RangeResult
 
 
-class TxnAnswer(_Message, tag="done"):
+class TxnAnswer(_Message, tag="done", frozen=True):
     """What became of a transaction."""
 
     result: TxnResult
 
 
-class LeaseAnswer(_Message, tag="lease"):
+class LeaseAnswer(_Message, tag="lease", frozen=True):
     """A lease, granted or kept alive."""
 
     lease: Lease
 
 
-class Revoked(_Message, tag="revoked"):
+class Revoked(_Message, tag="revoked", frozen=True):
     """The lease has ended."""
 
 
-class WatchBegun(_Message, tag="begun"):
+class WatchBegun(_Message, tag="begun", frozen=True):
     """Changes come from now on; the store is at this revision."""
 
     revision: Revision
 
 
-class ChangesAnswer(_Message, tag="changes"):
+class ChangesAnswer(_Message, tag="changes", frozen=True):
     """Changes of a range that is watched."""
 
     batch: WatchBatch
 
 
-class NoLease(_Message, tag="no lease"):
+class NoLease(_Message, tag="no lease", frozen=True):
     """The lease is over, and nothing was changed."""
 
     lease: LeaseId
 
 
-class CompactedAnswer(_Message, tag="compacted"):
+class CompactedAnswer(_Message, tag="compacted", frozen=True):
     """Changes from there on are forgotten: the watch is over."""
 
     wanted: Revision
@@ -163,8 +163,8 @@ Answer = (
     | CompactedAnswer
 )
 
-_asked_decoder = msgspec.msgpack.Decoder(Asked)
-_answer_decoder = msgspec.msgpack.Decoder(Answer)
+_asked_decoder: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
+_answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def encode(message: Asked | Answer) -> bytes:

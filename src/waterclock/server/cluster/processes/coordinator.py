@@ -200,7 +200,8 @@ class _Connection(asyncio.Protocol):
     async def ask(self, question: Single) -> Answer:
         """Return what is answered; raises CoordinatorUnavailable if it breaks before that."""
         number = self._send(question)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         try:
             return await answer
         finally:
