@@ -12,10 +12,10 @@ from typing import Any
 import uvloop
 
 from benchmarks.client import Stopwatch
-from benchmarks.load import play
+from benchmarks.load import names, play
 from benchmarks.node.publishing import WARM_UP_BATCHES, requests_of
 from benchmarks.node.running import is_ready
-from benchmarks.node.streaming import names, receive_from, send_to
+from benchmarks.node.streaming import receive_from, send_to
 from benchmarks.node.wire import fresh_topic, opened, published, stream_all
 from benchmarks.peers.server import Server, cpu_seconds, free_port, started
 

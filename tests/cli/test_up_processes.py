@@ -44,7 +44,7 @@ class Running(NamedTuple):
         while (await self.get("/health/ready"))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    def told(self, beginning: str) -> str:
+    def line_beginning(self, beginning: str) -> str:
         """Return the next line on stderr that begins so."""
         assert self.process.stderr is not None
         return next(line for line in self.process.stderr if line.startswith(beginning))
@@ -131,7 +131,7 @@ async def test_a_killed_process_comes_back_with_all_it_acknowledged(running):
         wanted = {*acked, *(b"later %d" % number for number in range(LATER))}
         async with asyncio.timeout(60), client.subscribe("orders", group="g") as messages:
             async for message in messages:
-                if message.value.startswith(b"later") and datetime.now(UTC) < due:
+                if (message.value or b"").startswith(b"later") and datetime.now(UTC) < due:
                     early.append(message.value)
                 found.add(message.value)
                 await message.ack()
@@ -140,8 +140,8 @@ async def test_a_killed_process_comes_back_with_all_it_acknowledged(running):
 
     assert len(acked) == PUBLISHED
     assert early == []
-    assert "was killed (SIGKILL); it is started again" in running.told("process-2 was")
-    assert "is back" in running.told("process-2 is")
+    assert "was killed (SIGKILL); it is started again" in running.line_beginning("process-2 was")
+    assert "is back" in running.line_beginning("process-2 is")
     await running.until_whole()
 
 

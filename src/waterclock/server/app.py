@@ -216,9 +216,7 @@ async def serve(
     stopping = answer_from(stopping_routes_of(table, permits, counters))
     guard = _cross_origin_guard(config, access, table)
     async with _http(answer, stopping, guard, access, counters, config, starting) as http_server:
-        host = config.server.host
-        http_port = _http_port(config, http_server)
-        http_address = Addresses(host, 0, http_port, is_secure=access.is_secure).http
+        http_address = _http_address(config, http_server, access)
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
         routing = None if shared is None else shared.grpc
@@ -245,6 +243,11 @@ async def serve(
 def _http_port(config: Config, http: HttpServer) -> int:
     """Return where clients reach HTTP: of processes it is the port that they share."""
     return config.cluster.http_port if config.cluster.is_process else http.port
+
+
+def _http_address(config: Config, http: HttpServer, access: Access) -> str:
+    port = _http_port(config, http)
+    return Addresses(config.server.host, 0, port, is_secure=access.is_secure).http
 
 
 @asynccontextmanager
@@ -307,9 +310,9 @@ def _looks(
     looks = operations(node, metrics, cluster)
     if cluster is None or not node.config.cluster.is_process:
         return looks, []
-    from waterclock.server.cluster.processes.metrics import gathered, own_metrics
+    from waterclock.server.cluster.processes.metrics import of_all, own_metrics
 
-    return gathered(looks, cluster, node.name), own_metrics(looks)
+    return of_all(looks, cluster, node.name), own_metrics(looks)
 
 
 async def _rights(

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from waterclock.model.errors import NotLeader, Unreachable
 from waterclock.server.cluster.calls.whole_answer import Lost
@@ -28,15 +28,15 @@ def own_metrics(operations: Iterable[Operation]) -> list[Operation]:
     return [each for each in operations if each.path == PATH]
 
 
-def gathered(operations: Sequence[Operation], cluster: Cluster, me: str) -> list[Operation]:
+def of_all(operations: Sequence[Operation], cluster: Cluster, me: str) -> list[Operation]:
     """Return operations as a process offers them to clients: with the metrics of all."""
     return [
-        replace(each, handler=_Gathering(each, cluster, me).answer) if each.path == PATH else each
+        replace(each, handler=_AllMetrics(each, cluster, me).answer) if each.path == PATH else each
         for each in operations
     ]
 
 
-class _Gathering:
+class _AllMetrics:
     def __init__(self, own: Operation, cluster: Cluster, me: str) -> None:
         self._own = own
         self._cluster = cluster
@@ -45,8 +45,9 @@ class _Gathering:
     async def answer(self, request: Request) -> Response:
         """Answer with the metrics of all processes that can be asked."""
         names = sorted(self._cluster.peers.linked)
-        own = self._own.handler(request)
-        mine, *others = await asyncio.gather(own, *(self._asked(each, request) for each in names))
+        others = await asyncio.gather(*(self._asked(each, request) for each in names))
+        own: Any = self._own.handler(request)
+        mine: Response = await own
         found = {self._me: mine.body}
         found |= {name: other.body for name, other in zip(names, others, strict=True) if other}
         return Response(200, merged(found), mine.content_type)
