@@ -41,6 +41,7 @@ from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards
+from waterclock.node.history.recorder import Recorder
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import LOG, Metadata, open_metadata
 from waterclock.node.partition.host import PartitionHost
@@ -152,6 +153,7 @@ class Node:
         self._make_streams(path)
         self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
         self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
+        self.recorder = Recorder(path, self.topics, self.groups, self.streams, self.disk, clock)
 
     def _make_topics(self, path: Path) -> Topics:
         return (Topics if self._replication is None else ReplicatedTopics)(
@@ -283,6 +285,7 @@ class Node:
             self.streams.run(),
             self.persister.run(),
             self.disk.run(),
+            self.recorder.run(),
             self._watch(),
         ):
             self.spawn(work)
@@ -348,6 +351,7 @@ class Node:
             self.topics.close()
         finally:
             try:
+                self.recorder.save_at_stop()
                 if self._meta is None:
                     self.metadata.close()
                 else:
