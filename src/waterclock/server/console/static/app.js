@@ -10,7 +10,13 @@ const app = document.getElementById("app");
 const PAGES = [
   ["", "Overview", async () => overview],
   ["topics", "Topics", async () => (await import("./topics.js")).topics],
+  ["schedule", "Schedule", async () => (await import("./schedule.js")).schedule],
   ["groups", "Groups", async () => (await import("./groups.js")).groups],
+  ["dead-letters", "Dead letters", async () => (await import("./dead_letters.js")).deadLetters],
+  ["streams", "Streams", async () => (await import("./streams.js")).streams],
+  ["cluster", "Cluster", async () => (await import("./cluster.js")).cluster, () => may("read")],
+  ["jobs", "Jobs", async () => (await import("./jobs.js")).jobs],
+  ["audit", "Audit", async () => (await import("./audit.js")).audit, () => who().auditTopic && may("read", { topic: "__audit" })],
 ];
 
 // Where the reader is: the path after the hash, and what is asked of the page.

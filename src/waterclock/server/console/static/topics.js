@@ -4,7 +4,7 @@ import { act, shell } from "./action.js";
 import { choice, dialog, facts, h, later, panel } from "./dom.js";
 import { brief, bytes, count, cut, pretty, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
-import { may } from "./rights.js";
+import { may, who } from "./rights.js";
 import { Pager, Table } from "./table.js";
 
 const LIMIT = 50;
@@ -116,8 +116,7 @@ function one(at, topic) {
     { title: "End", kind: "num", cell: (row) => count(row.endOffset) },
     { title: "Size", kind: "num", cell: (row) => bytes(row.sizeBytes) },
     { title: "To come", kind: "num", cell: (row) => count(row.scheduled) },
-    { title: "Leader", hide: true, cell: (row) => row.leader ?? "" },
-    { title: "Replicas", hide: true, cell: (row) => row.replicas ?? "" },
+    ...(who().isClustered ? [{ title: "Leader", hide: true, cell: (row) => row.leader ?? "" }, { title: "Replicas", hide: true, cell: (row) => row.replicas ?? "" }] : []),
     { title: "State", same: (row) => row.problem, cell: (row) => (row.problem ? h("span", { class: "bad" }, row.problem) : h("span", { class: "dim" }, "well")) },
   ], { key: (row) => row.partition });
   const settings = h("div");
@@ -191,6 +190,7 @@ function browser(topic, info) {
   const said = h("span", { class: "dim", "aria-live": "polite" });
   let stop = new AbortController();
   let shown = [];
+  let isTail = false;
 
   const starts = async (mode) => {
     const known = info() ?? (await get(`/topics/${part(topic)}`));
@@ -207,6 +207,7 @@ function browser(topic, info) {
   const isMeant = (m) => !key.value || keyOf(m) === key.value;
 
   const load = async () => {
+    if (isTail) return;
     stop.abort();
     const mine = (stop = new AbortController());
     const mode = from.value ? "offset" : since.value ? "time" : "newest";
@@ -245,7 +246,7 @@ function browser(topic, info) {
       await new Promise((done) => setTimeout(done, 300));
     }
   };
-  const mode = choice("What to show", [["look", "Browse"], ["tail", "Follow live"]], "look", (value) => { if (value === "tail") { shown = []; table.update([]); follow(); } else load(); });
+  const mode = choice("What to show", [["look", "Browse"], ["tail", "Follow live"]], "look", (value) => { isTail = value === "tail"; if (isTail) { shown = []; table.update([]); follow(); } else load(); });
   [partition, from, since].forEach((each) => each.addEventListener("change", load));
   key.addEventListener("change", load);
   return { element: panel("Messages", [said, partition, from, since, key, mode], table.element), load, close: () => stop.abort() };
