@@ -233,7 +233,7 @@ def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
 def test_dead_letters_are_edited_redriven_and_purged(console):
     messages = [{"value": f"bad {n}", "key": "k"} for n in range(4)]
     console.ask("POST", "/topics/mail/messages", {"messages": messages})
-    leases = []
+    leases: list[str] = []
     while len(leases) < 4:
         taken = console.ask("GET", "/topics/mail/messages?group=g&limit=4&wait=5s")
         leases += [each["lease"] for each in taken["messages"]]
@@ -316,7 +316,7 @@ def test_the_page_paints_within_a_second_and_works_on_a_phone_and_by_keyboard(co
             console.page.call("Input.dispatchKeyEvent", type=kind, **tab)
 
     assert {path: width for path, width in wide.items() if width > 390} == {}
-    assert console.page.value("document.activeElement.tagName") == "A"
+    assert console.page.value("document.activeElement.tagName") in ("A", "BUTTON")
 
 
 @contextmanager

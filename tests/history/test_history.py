@@ -1,5 +1,7 @@
 """The memory of the last hour and day: what is folded, dropped, and found again after a restart."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,12 @@ START_MS = MINUTE * MINUTE_MS
 NAMES = [series.name for series in NODE]
 
 
-def sample(topics: dict[str, tuple[float, ...]] | None = None, **values: float) -> Sample:
-    return Sample([values.get(name, 0.0) for name in NAMES], topics or {})
+def sample(
+    values: Mapping[str, float] | None = None,
+    topics: Mapping[str, Sequence[float]] | None = None,
+) -> Sample:
+    known = values or {}
+    return Sample([known.get(name, 0.0) for name in NAMES], topics or {})
 
 
 @pytest.fixture
@@ -22,8 +28,8 @@ def history() -> History:
 
 
 def test_a_minute_has_the_mean_of_rates_the_last_of_levels_and_the_worst_of_the_worst(history):
-    history.take(sample(**{"in": 4.0, "lag": 9.0, "latenessMaxMs": 50.0}), START_MS)
-    history.take(sample(**{"in": 8.0, "lag": 3.0, "latenessMaxMs": 5.0}), START_MS + STEP_MS)
+    history.take(sample({"in": 4.0, "lag": 9.0, "latenessMaxMs": 50.0}), START_MS)
+    history.take(sample({"in": 8.0, "lag": 3.0, "latenessMaxMs": 5.0}), START_MS + STEP_MS)
 
     day = history.of_node(is_day=True)
     assert (day.step_ms, day.end_ms) == (MINUTE_MS, START_MS + MINUTE_MS)
@@ -33,8 +39,8 @@ def test_a_minute_has_the_mean_of_rates_the_last_of_levels_and_the_worst_of_the_
 
 
 def test_what_nobody_sampled_is_unknown_and_not_zero(history):
-    history.take(sample(**{"in": 1.0}), START_MS)
-    history.take(sample(**{"in": 2.0}), START_MS + 4 * STEP_MS)
+    history.take(sample({"in": 1.0}), START_MS)
+    history.take(sample({"in": 2.0}), START_MS + 4 * STEP_MS)
 
     assert history.of_node(is_day=False).series["in"][-6:] == [None, 1.0, None, None, None, 2.0]
 
@@ -42,8 +48,8 @@ def test_what_nobody_sampled_is_unknown_and_not_zero(history):
 @pytest.mark.parametrize("back", [1, 10, HOUR_SLOTS, 10 * HOUR_SLOTS])
 def test_a_clock_that_was_set_back_drops_what_was_written_ahead_of_it(history, back):
     for step in range(20):
-        history.take(sample(**{"in": step}), START_MS + step * STEP_MS)
-    history.take(sample(**{"in": 99.0}), START_MS + (19 - back) * STEP_MS)
+        history.take(sample({"in": step}), START_MS + step * STEP_MS)
+    history.take(sample({"in": 99.0}), START_MS + (19 - back) * STEP_MS)
 
     values = history.of_node(is_day=False).series["in"]
     assert values[-1] == 99.0
@@ -52,8 +58,8 @@ def test_a_clock_that_was_set_back_drops_what_was_written_ahead_of_it(history, b
 
 def test_a_busier_topic_takes_the_place_of_the_one_that_was_least_busy(history):
     crowd = {f"t{n}": (10.0 + n, 0.0, 0.0, 0.0) for n in range(TOPICS_MAX)}
-    history.take(sample(crowd), START_MS)
-    history.take(sample(crowd | {"late": (500.0, 1.0, 2.0, 3.0)}), START_MS + STEP_MS)
+    history.take(sample(topics=crowd), START_MS)
+    history.take(sample(topics=crowd | {"late": (500.0, 1.0, 2.0, 3.0)}), START_MS + STEP_MS)
 
     assert history.of_topic("late", is_day=False).series["in"][-2:] == [None, 500.0]
     assert history.of_topic("t0", is_day=False).series == {}
@@ -64,7 +70,7 @@ def test_a_busier_topic_takes_the_place_of_the_one_that_was_least_busy(history):
 def test_a_file_brings_everything_back(history):
     for step in range(30):
         topics = {"orders": (step, 2.0, 3.0, 4.0)}
-        history.take(sample(topics, **{"in": step, "cpu": 0.25}), START_MS + step * STEP_MS)
+        history.take(sample({"in": step, "cpu": 0.25}, topics), START_MS + step * STEP_MS)
     found = decode(encode(history))
 
     assert found is not None
@@ -76,7 +82,7 @@ def test_a_file_brings_everything_back(history):
 
 
 def test_a_file_that_is_not_whole_is_not_read(history):
-    history.take(sample(**{"in": 1.0}), START_MS)
+    history.take(sample({"in": 1.0}), START_MS)
     data = encode(history)
 
     rng = np.random.default_rng(7)

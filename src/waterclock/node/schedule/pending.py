@@ -65,7 +65,8 @@ class Page(NamedTuple):
     """Asks for those that follow; empty if there are none."""
 
 
-class Steps(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Steps:
     """So many stretches of one length, one after the other."""
 
     start_ms: int
