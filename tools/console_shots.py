@@ -5,6 +5,7 @@ import math
 import random
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -63,6 +64,22 @@ def fill(port: int, rng: random.Random) -> None:
     ask(port, "GET", "/topics/orders/messages?group=billing&limit=50&wait=1s")
 
 
+def trade(port: int, is_over: threading.Event) -> None:
+    """Publish and consume until told that it is over."""
+    rng = random.Random(11)
+    while not is_over.wait(0.1):
+        orders = [
+            {"json": {"order": rng.randrange(10**6)}, "key": rng.choice(NAMES)}
+            for _ in range(rng.randrange(25, 40))
+        ]
+        ask(port, "POST", "/topics/orders/messages", {"messages": orders})
+        taken = ask(port, "GET", "/topics/orders/messages?group=shipping&limit=50&wait=0s")
+        done = {"group": "shipping", "ack": [each["lease"] for each in taken["messages"]]}
+        ask(port, "POST", "/topics/orders/acks", done)
+        soon = [{"value": "beep", "delay": f"{rng.uniform(0.2, 3):.2f}s"} for _ in range(3)]
+        ask(port, "POST", "/topics/emails/messages", {"messages": soon})
+
+
 def remember(it: Served, rng: random.Random) -> None:
     """Give the node an hour to look back on."""
     history, now_ms = it.node.recorder.history, SystemClock().now_ms()
@@ -104,8 +121,15 @@ def main() -> int:
         browser(Path(profile)) as page,
     ):
         remember(it, rng)
-        fill(it.server.http_port, rng)
-        shoot(page, it.server.http_port)
+        port, is_over = it.server.http_port, threading.Event()
+        fill(port, rng)
+        trading = threading.Thread(target=trade, args=(port, is_over))
+        trading.start()
+        try:
+            shoot(page, port)
+        finally:
+            is_over.set()
+            trading.join()
     return 0
 
 

@@ -521,6 +521,7 @@ class Recurrence(_message.Message):
     EXPIRES_AFTER_MS_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    IS_PAUSED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic: _builtins.str
     cron: _builtins.str
@@ -539,6 +540,8 @@ class Recurrence(_message.Message):
     """0: none any more"""
     made_partitions: _builtins.int
     """not 0, when it is put: there was no such topic; it was made, with so many partitions"""
+    is_paused: _builtins.bool
+    """it is kept, and nothing of it comes, until it is put again without"""
     @_builtins.property
     def message(self) -> _broker_pb2.Message:
         """without id and due time: each occurrence gets its own"""
@@ -558,10 +561,11 @@ class Recurrence(_message.Message):
         expires_after_ms: _builtins.int | None = ...,
         next_ms: _builtins.int = ...,
         made_partitions: _builtins.int = ...,
+        is_paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "rule", b"rule", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "jitter_ms", b"jitter_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "start_ms", b"start_ms", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "is_paused", b"is_paused", "jitter_ms", b"jitter_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "start_ms", b"start_ms", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
     _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015

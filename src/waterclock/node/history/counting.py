@@ -7,7 +7,8 @@ else between two of them. Two such counts make rates (`rates`).
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from waterclock.model.errors import NotLeader
 from waterclock.node.counters import LATENESS_MS
@@ -15,6 +16,7 @@ from waterclock.node.groups.host import GroupHost
 from waterclock.node.topics import Topic
 
 SLICE_PARTITIONS = 250
+NONE_LATE = (0,) * (len(LATENESS_MS) + 1)
 
 
 @dataclass(slots=True)
@@ -35,7 +37,16 @@ class TopicCounts:
     closed: int = 0
     """Partitions that are not open here."""
     problems: int = 0
-    lateness: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_MS) + 1))
+    lateness: Sequence[int] = NONE_LATE
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its place in a list."""
+        return self.topic, ""
+
+    @property
+    def known_by(self) -> str:
+        return self.topic
 
 
 @dataclass(slots=True)
@@ -54,14 +65,27 @@ class GroupCounts:
     unacked: int = 0
     waiting: int = 0
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its place in a list."""
+        return self.topic, self.group
 
-@dataclass(slots=True)
+    @property
+    def known_by(self) -> tuple[str, str]:
+        return self.topic, self.group
+
+
+@dataclass
 class NodeCounts:
     """All of them, at one time of a clock that only goes forward."""
 
     steady_ms: int
     topics: dict[str, TopicCounts]
     groups: list[GroupCounts]
+
+    @cached_property
+    def by_group(self) -> dict[tuple[str, str], GroupCounts]:
+        return {each.key: each for each in self.groups}
 
 
 async def count_all(

@@ -107,7 +107,9 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(ended, unwanted=others) if others else None
 
     def next_open(self, rule: RecurrenceRule, now_ms: int) -> Millis | None:
-        """Return the next occurrence that was not scheduled yet."""
+        """Return the next occurrence that was not scheduled yet; none of what is paused."""
+        if self.recurrence.is_paused:
+            return None
         return next_open(rule, self._spans, now_ms)
 
     def is_due(self, now_ms: int) -> bool:

@@ -7,8 +7,10 @@ A page that reads slowly misses ticks, and nothing is kept for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -131,44 +133,28 @@ class Live:
     # The node
 
     def _node_now(self, tick: Tick, streams_before: tuple[int, ...]) -> NodeNow:
-        node, seconds, after = self._node, tick.seconds, tick.after
-        topics, known = after.topics.values(), tick.before.topics
-        groups = {(each.topic, each.group): each for each in tick.before.groups}
-
-        def of_topics(count: Callable[[TopicCounts], int]) -> float:
-            return _total((count(each), _count(known.get(each.topic), count)) for each in topics)
-
-        def of_groups(count: Callable[[GroupCounts], int]) -> float:
-            each_of = ((each, groups.get((each.topic, each.group))) for each in after.groups)
-            return _total((count(now), _count(then, count)) for now, then in each_of)
-
-        late_before, late_after = [0] * LATE_BUCKETS, [0] * LATE_BUCKETS
-        for each in topics:
-            then = known.get(each.topic)
-            if then is not None and each.fired > then.fired:
-                late_before = list(map(sum, zip(late_before, then.lateness, strict=True)))
-                late_after = list(map(sum, zip(late_after, each.lateness, strict=True)))
-        late_ms = lateness_of(late_before, late_after, 0.99)
+        node, seconds, sums = self._node, tick.seconds, _sums(tick.before, tick.after)
+        late_ms = lateness_of(sums.late_before, sums.late_after, 0.99)
         space, table = self._space, node.streams.table
         moved = zip(tick.streams, streams_before, strict=True)
         sent, received = (max(0, now - then) / seconds for now, then in moved)
         return NodeNow(
-            in_rate=of_topics(lambda each: each.published) / seconds,
-            out_rate=of_groups(lambda each: each.delivered) / seconds,
-            acked_rate=of_groups(lambda each: each.acked) / seconds,
-            fired_rate=of_topics(lambda each: each.fired) / seconds,
-            dead_lettered_rate=of_groups(lambda each: each.dead_lettered) / seconds,
+            in_rate=sums.published / seconds,
+            out_rate=sums.delivered / seconds,
+            acked_rate=sums.acked / seconds,
+            fired_rate=sums.fired / seconds,
+            dead_lettered_rate=sums.dead_lettered / seconds,
             stream_in_rate=sent,
             stream_out_rate=received,
             lateness_p99_ms=None if late_ms != late_ms else late_ms,
-            pending=sum(each.pending for each in topics),
-            lag=sum(each.lag for each in after.groups),
-            unacked=sum(each.unacked for each in after.groups),
-            topics=len(after.topics),
-            groups=len(after.groups),
+            pending=sums.pending,
+            lag=sums.lag,
+            unacked=sums.unacked,
+            topics=len(tick.after.topics),
+            groups=len(tick.after.groups),
             streams=len(table),
             waiting=table.waiting,
-            size_bytes=sum(each.size_bytes for each in topics),
+            size_bytes=sums.size_bytes,
             disk_bytes=None if space is None else space.size_bytes,
             disk_free_bytes=None if space is None else space.free_bytes,
             is_ready=node.is_ready,
@@ -194,34 +180,76 @@ def snapshot_of(tick: Tick, asked: LiveParameters, rights: Rights) -> Snapshot:
     node = tick.node if rights.allows("read") else None
     found = Snapshot(now_ms=tick.now_ms, node=node, total=0)
     wanted = asked.filter.casefold()
-    rows: list[Any]
     match asked.view:
         case "topics":
-            rows = [
-                _topic_row(each, tick)
+            topics = [
+                each
                 for each in tick.after.topics.values()
                 if wanted in each.topic.casefold() and rights.sees(topic=each.topic)
             ]
-            found.topics, found.total = _page(rows, asked), len(rows)
+            rows = _page(topics, asked, tick.before.topics.get)
+            found.topics, found.total = [_topic_row(each, tick) for each in rows], len(topics)
         case "groups":
-            known = {(each.topic, each.group): each for each in tick.before.groups}
-            rows = [
-                _group_row(each, known.get((each.topic, each.group)), tick.seconds)
+            known = tick.before.by_group
+            groups = [
+                each
                 for each in tick.after.groups
                 if wanted in f"{each.topic}/{each.group}".casefold()
                 and rights.sees(topic=each.topic, group=each.group)
             ]
-            found.groups, found.total = _page(rows, asked), len(rows)
+            shown = _page(groups, asked, known.get)
+            found.groups = [_group_row(each, known.get(each.key), tick.seconds) for each in shown]
+            found.total = len(groups)
         case "deadLetters":
-            rows = [
-                DeadLettersRow(topic=topic, count=count)
-                for topic, count in (tick.dead_letters or {}).items()
+            counts = [
+                (topic, count)
+                for topic, count in sorted((tick.dead_letters or {}).items())
                 if wanted in topic.casefold() and rights.allows("read", topic=topic)
             ]
-            found.dead_letters, found.total = _page(rows, asked), len(rows)
+            page = counts[asked.start : asked.start + asked.limit]
+            found.dead_letters = [DeadLettersRow(topic=topic, count=n) for topic, n in page]
+            found.total = len(counts)
         case "overview":
             pass
     return found
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Over all topics and groups: what came since the count before, and what stands."""
+
+    published: int = 0
+    fired: int = 0
+    delivered: int = 0
+    acked: int = 0
+    dead_lettered: int = 0
+    pending: int = 0
+    lag: int = 0
+    unacked: int = 0
+    size_bytes: int = 0
+    late_before: list[int] = field(default_factory=lambda: [0] * LATE_BUCKETS)
+    late_after: list[int] = field(default_factory=lambda: [0] * LATE_BUCKETS)
+
+
+def _sums(before: NodeCounts, after: NodeCounts) -> _Sums:
+    sums, topics, groups = _Sums(), before.topics, before.by_group
+    for topic in after.topics.values():
+        then = topics.get(topic.topic, topic)
+        sums.published += max(0, topic.published - then.published)
+        sums.pending += topic.pending
+        sums.size_bytes += topic.size_bytes
+        if topic.fired > then.fired:
+            sums.fired += topic.fired - then.fired
+            sums.late_before = list(map(sum, zip(sums.late_before, then.lateness, strict=True)))
+            sums.late_after = list(map(sum, zip(sums.late_after, topic.lateness, strict=True)))
+    for group in after.groups:
+        was = groups.get(group.key, group)
+        sums.delivered += max(0, group.delivered - was.delivered)
+        sums.acked += max(0, group.acked - was.acked)
+        sums.dead_lettered += max(0, group.dead_lettered - was.dead_lettered)
+        sums.lag += group.lag
+        sums.unacked += group.unacked
+    return sums
 
 
 def _topic_row(each: TopicCounts, tick: Tick) -> TopicRow:
@@ -256,28 +284,27 @@ def _group_row(each: GroupCounts, before: GroupCounts | None, seconds: float) ->
     )
 
 
-_FIELDS = {"in": "in_rate", "out": "out_rate", "size": "size_bytes"}
+_COUNTED = {"in": "published", "out": "delivered"}
+"""Rates, by what was counted: they sort as its growth does."""
+
+Counted = TypeVar("Counted", TopicCounts, GroupCounts)
 
 
-def _page(rows: "list[Any]", asked: LiveParameters) -> "list[Any]":
-    """Return the rows of a page, sorted; of those that are equal, by name."""
-    rows.sort(key=_name)
-    field = _FIELDS.get(asked.sort, asked.sort)
-    if asked.sort == "name":
-        if asked.descending:
-            rows.reverse()
-    elif rows and hasattr(rows[0], field):
-        rows.sort(key=lambda row: getattr(row, field), reverse=asked.descending)
-    return rows[asked.start : asked.start + asked.limit]
-
-
-def _name(row: Any) -> tuple[str, str]:  # noqa: ANN401 - a row of some list
-    return row.topic, getattr(row, "group", "")
-
-
-def _count(counts: Any, count: Callable[[Any], int]) -> int:  # noqa: ANN401
-    return 0 if counts is None else count(counts)
-
-
-def _total(pairs: "Sequence[tuple[int, int]] | Any") -> float:  # noqa: ANN401
-    return float(sum(max(0, now - then) for now, then in pairs))
+def _page(
+    found: list[Counted], asked: LiveParameters, before: Callable[[Any], Counted | None]
+) -> list[Counted]:
+    """Return those of a page, sorted; of those that are equal, by name."""
+    found.sort(key=lambda each: each.key)
+    field_ = {"size": "size_bytes"}.get(asked.sort, asked.sort)
+    if asked.sort == "name" and asked.descending:
+        found.reverse()
+    elif asked.sort in _COUNTED:
+        count = attrgetter(_COUNTED[asked.sort])
+        if found and hasattr(found[0], _COUNTED[asked.sort]):
+            found.sort(
+                key=lambda each: count(each) - count(before(each.known_by) or each),
+                reverse=asked.descending,
+            )
+    elif found and asked.sort != "name" and hasattr(found[0], field_):
+        found.sort(key=attrgetter(field_), reverse=asked.descending)
+    return found[asked.start : asked.start + asked.limit]

@@ -134,6 +134,7 @@ class RecurrenceRequest(RequestModel):
     key_base64: Base64 | UnsetType = UNSET
     headers: Headers = field(default_factory=dict)
     expires_after: Duration | UnsetType = UNSET
+    is_paused: Annotated[bool, Meta(description="Keep it, and let nothing of it come.")] = False
 
 
 _ONE_OF_EACH = {
@@ -292,6 +293,7 @@ def _recurrence(name: str, request: Request, now_ms: int) -> Recurrence:
         start_ms=None if given.start_ms is UNSET else given.start_ms,
         end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
         expires_after_ms=_length(given.expires_after),
+        is_paused=given.is_paused,
     )
 
 

@@ -118,9 +118,9 @@ function recurring(asked) {
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
     { title: "Zone", hide: true, cell: (row) => row.zone },
-    { title: "Next", same: (row) => String(row.nextMs), cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, "never again")) },
+    { title: "Next", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
     { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => (row.nextMs ? until(row.nextMs, now) : "") },
-    { title: "", kind: "tools", same: () => "", cell: (row) => (may("schedule", { topic: row.topic }) ? h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End") : h("span")) },
+    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
   ], { key: (row) => row.name, none: "Nothing comes again and again." });
   const load = async () => { rows = (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
   const times = (found, zone) => {
@@ -135,6 +135,16 @@ function recurring(asked) {
     next.replaceChildren(times((await ask(rule, row.zone, row.cron ? undefined : row.nextMs || undefined)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
   };
   const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: shell("waterclock", "schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
+  // Put again as it is, but for that.
+  const pause = (row) => act({
+    title: `${row.isPaused ? "Resume" : "Pause"} ${row.name}`, label: row.isPaused ? "Resume" : "Pause", note: row.isPaused ? "It comes again by its rule." : "It is kept, and nothing of it comes until it is resumed.",
+    asked: () => {
+      const { value, valueBase64, key, keyBase64, headers } = row.message;
+      const lasts = row.endMs ? `${row.endMs - (row.startMs ?? Date.now())}ms` : undefined;
+      return { method: "PUT", path: `/recurrences/${part(row.name)}`, body: { topic: row.topic, cron: row.cron, every: row.everyMs ? `${row.everyMs}ms` : undefined, zone: row.zone, jitter: row.jitterMs ? `${row.jitterMs}ms` : undefined, startMs: row.startMs, lasts, value, valueBase64, key, keyBase64, headers, expiresAfter: row.expiresAfterMs ? `${row.expiresAfterMs}ms` : undefined, isPaused: !row.isPaused } };
+    },
+    done: () => { load(); return row.isPaused ? "Resumed" : "Paused"; },
+  });
   const make = () => {
     const preview = h("div", { "aria-live": "polite" });
     preview.update = later(async (v) => {
