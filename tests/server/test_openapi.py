@@ -18,7 +18,9 @@ from waterclock.server.calls import Calls
 from waterclock.server.rest import consume
 from waterclock.server.streams.api import StreamsApi
 
-EXAMPLES = 3
+IS_LONG = bool(os.environ.get("WATERCLOCK_FUZZ"))
+"""It is `make fuzz` that runs."""
+EXAMPLES = 3 if IS_LONG else 1
 PHASES = "examples" if os.environ.get("WATERCLOCK_QUICK") else "examples,coverage,fuzzing,stateful"
 WAIT_MS = 20
 RUN_S_MAX = 300

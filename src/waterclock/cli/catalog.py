@@ -27,7 +27,7 @@ COMMANDS = {
         "up",
         RUNNING,
         "Run a node: gRPC for publishing, consuming and scheduling, HTTP for streams and metrics;"
-        " or a cluster on this machine, with --nodes.",
+        " on all cores, with --processes; or a cluster on this machine, with --nodes.",
     ),
     "dispatch": Entry(
         "dispatch",

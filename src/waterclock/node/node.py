@@ -64,6 +64,7 @@ from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import FOLDER, Snapshots
 from waterclock.node.replicated_topics import ReplicatedTopics
 from waterclock.node.replication import META, Replication
+from waterclock.node.rights import RightsRecords
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
@@ -133,6 +134,7 @@ class Node:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._meta: PartitionHost | None = None
         self.metadata = self._open_records(path / "meta", meta_log_id)
+        self.rights = RightsRecords(self.metadata, clock)
         self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
         self.topics = self._make_topics(path / "topics")
         self.publisher = Publisher(self.topics, config.limits, clock)
@@ -189,7 +191,9 @@ class Node:
             self.clock,
             self.spawn,
             self._stored,
-            self._share_key if self.replicated_streams is None else None,
+            (lambda key: self.stream_tokens.share(key))
+            if self.replicated_streams is None
+            else None,
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
@@ -206,7 +210,9 @@ class Node:
     def is_ready(self) -> bool:
         """It does what everyone wants of it: no problem is blocking."""
         is_serving = self.is_serving and not self.is_joining
-        return is_serving and not self.has_failed and self.disk.shortage is None
+        is_sound = not self.has_failed and self.disk.shortage is None
+        found = (problem for more in self.more_problems for problem in more())
+        return is_serving and is_sound and not any(each.is_blocking for each in found)
 
     def view(self) -> NodeInfo:
         """Return who this is."""
@@ -410,6 +416,7 @@ class Node:
             await self.write_registry.tidy()
             await self.snapshots.tidy()
             await self.topics.drop_old_trash()
+            await self.rights.drop_old()
         except Unavailable as error:
             log.warning("records_not_taken_up reason=%s", error)  # the next leader does
 
@@ -441,9 +448,6 @@ class Node:
         if stored.is_new:
             item = Item(record.body, record.message_id, stored_ms, stored=stored.position)
         self.streams.note_stored(stream, stored.position, item)
-
-    def _share_key(self, key: bytes) -> None:
-        self.stream_tokens.share(key)
 
     def _note_full(self, error: StorageError) -> None:
         self.disk.note_full(error)

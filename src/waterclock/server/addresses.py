@@ -1,7 +1,8 @@
 """Where a node listens: one clear sentence if it cannot.
 
-Ports are never shared (no SO_REUSEPORT): a second node on a port must fail, or it would silently
-get half of the first one's clients.
+Ports are not shared (no SO_REUSEPORT): a second node on a port must fail, or it would silently
+get half of the first one's clients. Only the processes of `up --processes` share theirs; the one
+that runs them has looked before that nobody else has them.
 """
 
 import socket
@@ -19,6 +20,13 @@ class Addresses(NamedTuple):
     grpc_port: int
     http_port: int
     is_secure: bool = False
+    own_http_port: int = 0
+    """HTTP of this process alone, where others share the port for clients; 0: none do."""
+
+    @property
+    def alone(self) -> "Addresses":
+        """Where this process is reached and no other."""
+        return self._replace(http_port=self.own_http_port or self.http_port)
 
     @property
     def grpc(self) -> str:

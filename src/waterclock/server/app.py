@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.calls.shared_topics import SharedTopics
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.rights_sync import RightsSync
 
 log = logging.getLogger(__name__)
 
@@ -126,14 +127,22 @@ class Server:
 
     @property
     def http_port(self) -> int:
-        """Where HTTP listens."""
-        return self._http.port
+        """Where HTTP listens for clients."""
+        return _http_port(self.node.config, self._http)
 
     @property
     def addresses(self) -> Addresses:
         """Where clients reach it."""
-        host, is_secure = self.node.config.server.host, self.access.is_secure
-        return Addresses(host, self.grpc_port, self.http_port, is_secure=is_secure)
+        config, is_secure = self.node.config, self.access.is_secure
+        own_port = self._http.port if config.cluster.is_process else 0
+        host, ports = config.server.host, (self.grpc_port, self.http_port)
+        return Addresses(host, *ports, is_secure=is_secure, own_http_port=own_port)
+
+    async def share_port(self) -> None:
+        """Take clients of the port that several processes share, if this is one of them."""
+        config = self.node.config
+        if config.cluster.is_process:
+            await self._http.listen(config.server.host, config.cluster.http_port, is_shared=True)
 
     def configure(self, config: Config) -> None:
         """Go on under other settings, as far as they can change."""
@@ -190,8 +199,9 @@ async def serve(
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
+    looks, own_metrics = _looks(node, metrics, cluster)
     table = [
-        *operations(node, metrics, cluster),
+        *looks,
         *reload_operations(reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
@@ -202,13 +212,15 @@ async def serve(
     table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
+    rights = await _rights(node, access, shared, cluster)
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
     guard = _cross_origin_guard(config, access, table)
     async with _http(answer, stopping, guard, access, counters, config, starting) as http_server:
         host = config.server.host
-        http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
+        http_port = _http_port(config, http_server)
+        http_address = Addresses(host, 0, http_port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
         routing = None if shared is None else shared.grpc
@@ -223,13 +235,19 @@ async def serve(
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running += _begin(cluster, server, streams, nodes, topics, services, tasks)
-            if audit is not None:
-                running.append(tasks.create_task(audit.run()))
+                asked = [*topics, *own_metrics]
+                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
+            more = [each for each in (audit, rights) if each is not None]
+            running += [tasks.create_task(each.run()) for each in more]
             try:
                 yield server
             finally:
                 await _end(cluster, audit, running)
+
+
+def _http_port(config: Config, http: HttpServer) -> int:
+    """Return where clients reach HTTP: of processes it is the port that they share."""
+    return config.cluster.http_port if config.cluster.is_process else http.port
 
 
 @asynccontextmanager
@@ -283,6 +301,32 @@ def _shared(node: Node, cluster: "Cluster | None") -> "SharedTopics | None":
     from waterclock.server.cluster.calls.shared_topics import shared_topics
 
     return shared_topics(node, cluster)
+
+
+def _looks(
+    node: Node, metrics: Metrics, cluster: "Cluster | None"
+) -> tuple[list[Operation], list[Operation]]:
+    """Return what HTTP offers to operators, and what of it other processes ask for."""
+    looks = operations(node, metrics, cluster)
+    if cluster is None or not node.config.cluster.is_process:
+        return looks, []
+    from waterclock.server.cluster.processes.metrics import gathered, own_metrics
+
+    return gathered(looks, cluster, node.name), own_metrics(looks)
+
+
+async def _rights(
+    node: Node, access: Access, shared: "SharedTopics | None", cluster: "Cluster | None"
+) -> "RightsSync | None":
+    """Return what shares rights with other nodes; by now this node goes by what they know."""
+    if shared is None or cluster is None:
+        return None
+    from waterclock.server.cluster.rights_sync import rights_sync
+
+    sync = rights_sync(node, access, shared.rights, cluster.peers)
+    if sync is not None:
+        await sync.settle()
+    return sync
 
 
 def _topics(

@@ -1,4 +1,4 @@
-"""What every coordinator does, the fake and a real etcd alike: one suite for both."""
+"""What every coordinator does, the fake, a real etcd and that of processes alike: one suite."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.cache import Absent
 from tests.cluster.coordinator.etcd_servers import EtcdMember, programs, running
-from tests.cluster.coordinator.worlds import EtcdWorld, FakeWorld, World
+from tests.cluster.coordinator.worlds import EtcdWorld, FakeWorld, ProcessWorld, World
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.cluster.coordinator.coordinator import Coordinator
 from waterclock.cluster.coordinator.errors import (
@@ -47,12 +47,18 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
         yield members[0]
 
 
-@pytest.fixture(params=["fake", "etcd"])
-def world(request: pytest.FixtureRequest) -> World:
+@pytest.fixture(params=["fake", "etcd", "processes"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
-        return FakeWorld(seed=17)
+        yield FakeWorld(seed=17)
+        return
     folder = request.getfixturevalue("tmp_path")
-    return EtcdWorld(request.getfixturevalue("member"), folder)
+    if request.param == "etcd":
+        yield EtcdWorld(request.getfixturevalue("member"), folder)
+        return
+    world = ProcessWorld(folder)
+    yield world
+    world.go_away()
 
 
 @pytest.fixture

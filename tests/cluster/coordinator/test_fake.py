@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from waterclock.cluster.coordinator.errors import CoordinatorUnavailable, RevisionWentBack
-from waterclock.cluster.coordinator.fake import (
-    Answered,
-    FakeCoordinator,
-    Grant,
-    KeepAlive,
-    Read,
-    Watch,
-    Weather,
-)
+from waterclock.cluster.coordinator.fake import Answered, FakeCoordinator, Weather
+from waterclock.cluster.coordinator.questions import Grant, KeepAlive, Read, Watch
 from waterclock.cluster.coordinator.requests import (
     ABSENT,
     KeyRange,

@@ -1,17 +1,21 @@
-"""Coordinators for the contract suite, and their faults: a fake on virtual time, a real etcd."""
+"""Coordinators for the contract suite, and their faults: a fake on virtual time, a real etcd, and
+that of processes on one machine."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import shutil
+import socket
+import threading
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGSTOP
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tests.cluster.coordinator.etcd_servers import EtcdMember
 from waterclock.cluster.coordinator.coordinator import Coordinator
-from waterclock.cluster.coordinator.fake import (
-    FakeCoordinator,
+from waterclock.cluster.coordinator.fake import FakeCoordinator
+from waterclock.cluster.coordinator.questions import (
     Grant,
     KeepAlive,
     Outcome,
@@ -32,6 +36,12 @@ from waterclock.cluster.coordinator.requests import (
 )
 from waterclock.server.cluster.etcd.coordinator import EtcdCoordinator
 from waterclock.server.cluster.etcd.members import EtcdSettings
+from waterclock.server.cluster.processes.coordinator import ProcessCoordinator
+from waterclock.server.cluster.processes.journal import Journal
+from waterclock.server.cluster.processes.service import CoordinatorService, coordinating
+from waterclock.storage.folders.os_folder import OsFolder
+
+Result = TypeVar("Result")
 
 
 class World(Protocol):
@@ -210,3 +220,72 @@ class EtcdWorld:
         self._member.kill()
         self._member.put_back(self._copy)
         self._member.start()
+
+
+class ProcessWorld:
+    """The coordinator of processes, in a thread with a loop of its own. What it has is on disk, and
+    is read from there each time it comes back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "coordinator"
+        self._copy = folder / "copy"
+        self._stalled = threading.Event()
+        self.come_back()
+
+    @asynccontextmanager
+    async def client(self, *, is_impatient: bool = False) -> AsyncIterator[Coordinator]:
+        coordinator = ProcessCoordinator(self._connect, attempt_s=0.3 if is_impatient else 30.0)
+        try:
+            yield coordinator
+        finally:
+            await coordinator.close()
+
+    async def _connect(self) -> socket.socket:
+        if not self._thread.is_alive():
+            raise ConnectionRefusedError
+        return self._done(self._service.connect())
+
+    def compact(self, revision: Revision) -> None:
+        async def compact() -> None:
+            self._service.store.compact(revision)
+
+        self._done(compact())
+
+    def go_away(self) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+
+    def come_back(self) -> None:
+        begun = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(begun)), daemon=True)
+        self._thread.start()
+        begun.wait()
+
+    def stall(self) -> None:
+        self._stalled.clear()
+        self._loop.call_soon_threadsafe(self._stalled.wait)
+
+    def resume(self) -> None:
+        self._stalled.set()
+
+    def keep_copy(self) -> None:
+        shutil.copytree(self._folder, self._copy)
+
+    def restore_copy(self) -> None:
+        self.go_away()
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._copy, self._folder)
+        self.come_back()
+
+    async def _run(self, begun: threading.Event) -> None:
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+        journal = Journal(OsFolder(self._folder), now_ms=int(self._loop.time() * 1000))
+        self._service: CoordinatorService
+        async with coordinating(journal) as self._service:
+            begun.set()
+            await self._ending.wait()
+        journal.close()
+        journal.store.check_invariants()
+
+    def _done(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

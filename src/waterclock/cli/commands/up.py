@@ -4,7 +4,8 @@ Settings come from flags, the environment and a file, in that order (docs/config
 the node takes requests it says where, and what to type next; with `--json` that is one line, for
 programs that start nodes on port 0 and need to know what they got. Ctrl-C and SIGTERM stop it in
 good order, a second Ctrl-C at once; what was acknowledged is safe either way. SIGHUP has the
-settings read again. With `--nodes` it is a whole cluster on this machine (`cluster/local.py`).
+settings read again. With `--processes` all cores of this machine are used (`processes/`), with
+`--nodes` it is a whole cluster on this machine (`cluster/local.py`).
 """
 
 import asyncio
@@ -23,7 +24,7 @@ import typer
 import waterclock
 from waterclock.cli.daemon import ConfigFile, Verbose, file_text, flags_of
 from waterclock.cli.output.terminal import print_json, program
-from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
+from waterclock.model.errors import BadConfig, BadInput, FolderInUse, StorageFailed
 from waterclock.runtime.structured_log import begin_log
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 9000
 NODES_MIN, NODES_MAX = 2, 9
+SHARED = Path("processes", "journal")
+"""What the folder of several processes has, and that of no other node."""
 _PORT_HINTS = {
     "cluster.grpc_port": "another node may be running; choose another port with --grpc-port",
     "cluster.http_port": "choose another port with --http-port",
+    "cluster.process_http_port": "choose another port with --set cluster.process_http_port=N",
     "cluster.gossip_port": "choose another port with --set cluster.gossip_port=N",
     "cluster.peer_port": "choose another port with --set cluster.peer_port=N",
 }
@@ -47,6 +51,16 @@ Nodes = Annotated[
         metavar="N",
         help="Run a cluster of so many nodes on this machine, on ports that follow each other.",
         show_default="one node",
+    ),
+]
+
+Processes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Run so many processes by one address and share everything out among them; `auto`:"
+        " one on each core.",
+        show_default="one, without a parent",
     ),
 ]
 
@@ -76,6 +90,7 @@ def up(
         int | None,
         typer.Option(metavar="N", help="Port for HTTP; 0 takes a free one.", show_default="8080"),
     ] = None,
+    processes: Processes = None,
     nodes: Nodes = None,
     has_topics: Topics = None,
     is_insecure: Annotated[
@@ -93,8 +108,8 @@ def up(
         bool, typer.Option("--json", help="When ready, print one line of JSON with the ports.")
     ] = False,
 ) -> None:
-    """Run a node: gRPC for publishing, consuming and scheduling, HTTP for streams and metrics; or a
-    cluster on this machine, with --nodes."""
+    """Run a node: gRPC for publishing, consuming and scheduling, HTTP for streams and metrics; on
+    all cores, with --processes; or a cluster on this machine, with --nodes."""
     from waterclock.model.config import load_config
 
     named = {
@@ -110,10 +125,16 @@ def up(
         return load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
 
     config = read_config()
+    given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
+    if processes is not None:
+        if nodes is not None:
+            raise BadInput("--processes and --nodes are two things: choose one")
+        _run_processes(config, processes, given, as_json=as_json)
+        return
     if nodes is not None:
-        given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
         _run_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
         return
+    _check_folder(config)
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
@@ -128,6 +149,19 @@ def _run_cluster(
 
     with _hinting():
         run_local_cluster(config, nodes, given, has_topics=has_topics, as_json=as_json)
+
+
+def _run_processes(config: "Config", wanted: str, given: list[str], *, as_json: bool) -> None:
+    from waterclock.cli.commands.processes.plan import check_alone, count_of
+    from waterclock.cli.commands.processes.supervisor import run_processes
+    from waterclock.server.exposure import check_exposure
+
+    count = count_of(wanted)
+    check_alone(config)
+    check_exposure(config)
+    begin_log(level=config.log.level, format=config.log.format)
+    with _hinting():
+        run_processes(config, count, given, as_json=as_json)
 
 
 class _Run:
@@ -192,6 +226,15 @@ def _options(
     return words + ["--insecure"] * is_insecure + ["--verbose"] * is_verbose
 
 
+def _check_folder(config: "Config") -> None:
+    """Raise BadConfig if the folder is that of several processes, and this is none of them."""
+    folder = Path(config.node.data_folder)
+    if config.cluster.coordinator_fd is None and (folder / SHARED).exists():
+        raise BadConfig(
+            "node.data_folder", f"{folder} is shared by processes: start it with --processes"
+        )
+
+
 def _make_folder(folder: Path) -> None:
     from waterclock.storage.folders.os_folder import make_folders
 
@@ -231,6 +274,7 @@ def plain(config: "Config", addresses: "Addresses") -> dict[str, object]:
         "http_address": addresses.http,
         "http_port": addresses.http_port,
         "data_folder": str(Path(config.node.data_folder).absolute()),
+        **({"own_http_address": addresses.alone.http} if addresses.own_http_port else {}),
         "is_secure": addresses.is_secure,
         **({"admin_credential": str(_admin_credential(config))} if addresses.is_secure else {}),
     }

@@ -23,58 +23,18 @@ from typing import NamedTuple, assert_never
 from waterclock.cluster.coordinator.errors import (
     Compacted,
     CoordinatorUnavailable,
-    LeaseNotFound,
     RevisionWentBack,
 )
+from waterclock.cluster.coordinator.questions import Outcome, Question, Watch, outcome_of
 from waterclock.cluster.coordinator.requests import (
     KeyRange,
-    Lease,
-    LeaseId,
     RangeResult,
     Revision,
-    Txn,
     TxnResult,
     WatchBatch,
 )
 from waterclock.cluster.coordinator.revision_guard import RevisionGuard
 from waterclock.cluster.coordinator.store import Store
-
-
-class Read(NamedTuple):
-    """What does a range hold?"""
-
-    keys: KeyRange
-
-
-class Grant(NamedTuple):
-    """Give me a lease."""
-
-    ttl_s: int
-
-
-class KeepAlive(NamedTuple):
-    """Begin the time of a lease anew."""
-
-    lease: LeaseId
-
-
-class Revoke(NamedTuple):
-    """End a lease."""
-
-    lease: LeaseId
-
-
-class Watch(NamedTuple):
-    """Tell me all changes of a range; answered many times, the last time with an error."""
-
-    keys: KeyRange
-    from_revision: Revision
-
-
-Question = Read | Txn | Grant | KeepAlive | Revoke | Watch
-Refusal = CoordinatorUnavailable | LeaseNotFound | Compacted | RevisionWentBack
-Outcome = RangeResult | TxnResult | Lease | WatchBatch | None | Refusal
-"""An error is returned as a value: whoever drives the client raises it there."""
 
 
 class Answered(NamedTuple):
@@ -284,27 +244,8 @@ class FakeCoordinator:
             given_up = CoordinatorUnavailable("the fake does not answer")
             self._later(self.weather.attempt_ms, _Reply(asked.id, given_up, asked.at_least))
         else:
-            outcome = self._outcome(asked.question)
+            outcome = outcome_of(asked.question, self.store, now_ms=self.now_ms)
             self._later(self._delay(), _Reply(asked.id, outcome, asked.at_least))
-
-    def _outcome(self, question: Read | Txn | Grant | KeepAlive | Revoke) -> Outcome:
-        try:
-            match question:
-                case Read(keys):
-                    return self.store.read(keys)
-                case Txn():
-                    return self.store.write(question)
-                case Grant(ttl_s):
-                    return self.store.grant(ttl_s, now_ms=self.now_ms)
-                case KeepAlive(lease):
-                    return self.store.keep_alive(lease, now_ms=self.now_ms)
-                case Revoke(lease):
-                    self.store.revoke(lease)
-                    return None
-                case _:
-                    assert_never(question)
-        except LeaseNotFound as error:
-            return error
 
     def _answer(self, reply: _Reply) -> list[Answered]:
         client, number = reply.id

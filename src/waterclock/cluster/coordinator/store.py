@@ -1,13 +1,14 @@
-"""A store with revisions, as etcd's: what the fake coordinator answers from. Pure and in memory.
+"""A store with revisions, as etcd's: what coordinators of our own answer from. Pure and in memory.
 
 Every change is kept as an event until it is compacted, so that a watch can begin in the past. Time
-is an argument, and only leases know of it: whoever drives the store calls `tick`.
+is an argument, and only leases know of it: whoever drives the store calls `tick`. Whoever keeps it
+on disk writes a `Checkpoint` once and then what `changes_since` one look and the next.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Final
+from typing import Final, NamedTuple
 
 from waterclock.cluster.coordinator.errors import Compacted, LeaseNotFound
 from waterclock.cluster.coordinator.requests import (
@@ -31,6 +32,31 @@ from waterclock.cluster.coordinator.requests import (
 
 LEASE_S_MIN: Final = 2
 """What etcd gives at least: one and a half of its election timeout of a second."""
+
+
+class Checkpoint(NamedTuple):
+    """All that a store holds, without its history."""
+
+    revision: Revision
+    last_lease: int
+    items: tuple[KeyValue, ...]
+    leases: tuple[Lease, ...]
+
+
+class Changes(NamedTuple):
+    """What happened to a store after some moment, to be done again in this order."""
+
+    granted: tuple[Lease, ...]
+    events: tuple[Event, ...]
+    ended: tuple[LeaseId, ...]
+    last_lease: int
+
+
+class Moment(NamedTuple):
+    """What a store had when it was looked at."""
+
+    revision: Revision
+    leases: frozenset[LeaseId]
 
 
 class _HeldLease:
@@ -120,6 +146,76 @@ class Store:
         self.compacted = revision
         self._events = [each for each in self._events if each.revision > revision]
 
+    # To keep it on disk
+
+    def checkpoint(self) -> Checkpoint:
+        """Return all that it holds."""
+        items = tuple(self._items[key] for key in sorted(self._items))
+        leases = tuple(Lease(lease, held.ttl_s) for lease, held in sorted(self._leases.items()))
+        return Checkpoint(self.revision, self.last_lease, items, leases)
+
+    @classmethod
+    def restored(cls, checkpoint: Checkpoint, *, now_ms: int) -> "Store":
+        """Return a store that holds this; every lease has its whole time from now on."""
+        store = cls()
+        store.revision = store.compacted = checkpoint.revision
+        for lease in checkpoint.leases:
+            store._hold(lease, now_ms)
+        store.last_lease = checkpoint.last_lease
+        for item in checkpoint.items:
+            store._keep(item)
+        return store
+
+    @property
+    def moment(self) -> Moment:
+        """How it is now, for `changes_since`."""
+        return Moment(self.revision, frozenset(self._leases))
+
+    def changes_since(self, moment: Moment) -> Changes:
+        """Return what happened since; of a lease that came and went meanwhile, only its id."""
+        first = bisect_left(self._events, moment.revision + 1, key=lambda each: each.revision)
+        now = self._leases.keys()
+        events = tuple(map(self._without_ended, self._events[first:]))
+        granted = tuple(Lease(each, self._leases[each].ttl_s) for each in now - moment.leases)
+        ended = tuple(sorted(moment.leases - now))
+        return Changes(tuple(sorted(granted)), events, ended, self.last_lease)
+
+    def _without_ended(self, event: Event) -> Event:
+        """Return a change as it is to be done again: the lease it names may be over by now, and
+        then its key was put anew or deleted."""
+        item = event.item
+        if item is None or item.lease == NO_LEASE or item.lease in self._leases:
+            return event
+        return event._replace(item=item._replace(lease=NO_LEASE))
+
+    def apply(self, changes: Changes, *, now_ms: int) -> None:
+        """Do again what happened. Raises LeaseNotFound if it did not happen to this store."""
+        for lease in changes.granted:
+            self._hold(lease, now_ms)
+        for event in changes.events:
+            old = self._items.pop(event.key, None)
+            if old is not None:
+                self._free(old)
+            if event.item is not None:
+                self._keep(event.item)
+            self._events.append(event)
+            self.revision = event.revision
+        for ended in changes.ended:
+            del self._leases[self._known(ended)]
+        self.last_lease = max(self.last_lease, changes.last_lease)
+
+    def _hold(self, lease: Lease, now_ms: int) -> None:
+        self._leases[lease.lease] = _HeldLease(lease.ttl_s, now_ms + lease.ttl_s * 1000)
+
+    def _keep(self, item: KeyValue) -> None:
+        self._items[item.key] = item
+        if item.lease != NO_LEASE:
+            self._lease(item.lease).keys.add(item.key)
+
+    def _known(self, lease: LeaseId) -> LeaseId:
+        self._lease(lease)
+        return lease
+
     def snapshot(self) -> "Store":
         """Return a copy, to be put in the place of this one later: a store restored from it."""
         return deepcopy(self)
@@ -160,9 +256,7 @@ class Store:
             self._free(old)
         created, version = (old.create_revision, old.version) if old else (revision, 0)
         item = KeyValue(put.key, put.value, created, revision, version + 1, put.lease)
-        self._items[put.key] = item
-        if put.lease != NO_LEASE:
-            self._leases[put.lease].keys.add(put.key)
+        self._keep(item)
         self._events.append(Event(revision, put.key, item))
 
     def _free(self, item: KeyValue) -> None:
@@ -170,6 +264,9 @@ class Store:
             self._leases[item.lease].keys.discard(item.key)
 
     def _range(self, keys: KeyRange) -> tuple[KeyValue, ...]:
+        if keys.end == keys.start + b"\0":
+            item = self._items.get(keys.start)
+            return () if item is None else (item,)
         return tuple(self._items[key] for key in sorted(self._items) if key in keys)
 
     def _mod_revision(self, key: bytes) -> Revision:

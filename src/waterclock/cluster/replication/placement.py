@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from waterclock.cluster.coordinator.records import (
+    LEARNERS_MAX,
     REPLICAS_MAX,
     MoveRecord,
     NodeRecord,
@@ -212,7 +213,7 @@ class Places:
     def _stays_as_learner(self, replica: ReplicaId) -> bool:
         """Say if one that is to vote no more copies on: all nodes that are there do."""
         is_voter = replica in self._voters and replica in self._alive
-        return self.is_everywhere and is_voter and len(self._learners) < REPLICAS_MAX
+        return self.is_everywhere and is_voter and len(self._learners) < LEARNERS_MAX
 
     # Who goes
 
@@ -242,8 +243,7 @@ class Places:
 
     def _surplus(self) -> ReplicaId | None:
         """Return a voter that is not needed: one that is lost or to go, whose place another has
-        taken, or of one too many the one that can best be spared. Many too many are somebody's
-        mistake."""
+        taken, or of those too many the one that can best be spared, as long as enough are there."""
         alive = [each for each in self._kept if each in self._alive]
         is_full = len(self._voters) == REPLICAS_MAX and bool(self._ready)
         for each in self._voters:
@@ -256,7 +256,7 @@ class Places:
                 return each
         if is_full and self._ready[0] == self._moved():
             return self._spared(alive)
-        if len(self._kept) != self._wanted + 1 or len(alive) < self._wanted:
+        if len(self._kept) <= self._wanted or len(alive) < self._wanted:
             return None
         away = [each for each in self._kept if each not in alive]
         return away[0] if away else self._spared(alive)
@@ -296,7 +296,7 @@ class Places:
         # A node that is drained has what all have, as long as it is there.
         drained = () if self.is_everywhere else self.drains
         nodes = staying(self.nodes, drained)
-        if len(self._learners) >= REPLICAS_MAX:
+        if len(self._learners) >= LEARNERS_MAX:
             return None
         name = self._named_by_people(having) or added(nodes, having, self.load)
         if name is None:

@@ -116,6 +116,14 @@ class ClusterConfig(Section):
     """Bytes a second that a node sends to replicas that are far behind. More brings them up sooner
     and takes it from publishes."""
 
+    process_http_port: Annotated[int, _PORT] = 0
+    """With `up --processes`: HTTP of the first process alone, beside what all share, for its
+    metrics; those of the others follow. Fixed ones can be named to Prometheus."""
+
+    coordinator_fd: Annotated[int | None, Maybe(count(3, 1 << 20))] = None
+    """Set by `up --processes` for the processes that it runs, and by nobody else: the open socket
+    to what coordinates them. Ports for clients are shared with the others."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         is_tls = {each.startswith("https://") for each in self.etcd}
@@ -127,6 +135,8 @@ class ClusterConfig(Section):
             raise BadConfig("cluster.etcd_key", "goes with cluster.etcd_certificate")
         if (self.etcd_user is None) != (self.etcd_password_file is None):
             raise BadConfig("cluster.etcd_password_file", "goes with cluster.etcd_user")
+        if self.etcd and self.is_process:
+            raise BadConfig("cluster.etcd", "is for nodes on several machines, not for processes")
 
     @property
     def is_clustered(self) -> bool:
@@ -135,8 +145,13 @@ class ClusterConfig(Section):
 
     @property
     def is_replicated(self) -> bool:
-        """Whether topics have replicas on several nodes."""
-        return bool(self.etcd)
+        """Whether partitions are shared among nodes, and may have replicas on several."""
+        return bool(self.etcd) or self.is_process
+
+    @property
+    def is_process(self) -> bool:
+        """Whether the node is one of the processes that `up --processes` runs."""
+        return self.coordinator_fd is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

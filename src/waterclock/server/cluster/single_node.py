@@ -48,7 +48,7 @@ def refusal_of_store(config: Config) -> str:
     url, cluster = config.streams.store, config.cluster
     if url.partition(":")[0] not in LOCAL_STORES or not cluster.is_clustered:
         return ""
-    return "" if url == "log:" and cluster.etcd else NO_STORE
+    return "" if url == "log:" and cluster.is_replicated else NO_STORE
 
 
 def of_single_nodes(config: Config, operations: Iterable[Operation]) -> list[Operation]:

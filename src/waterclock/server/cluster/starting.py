@@ -30,9 +30,10 @@ from waterclock.server.access import Access
 from waterclock.server.addresses import Addresses, address_of, bind_errors
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.membership import Membership
+from waterclock.server.cluster.processes.neighbours import Neighbours
 from waterclock.server.cluster.replication.node_replication import NodeReplication
 from waterclock.server.cluster.replication.start_watch import awaited
-from waterclock.server.cluster.replication.starting import replicating
+from waterclock.server.cluster.replication.starting import coordinator_name, replicating
 from waterclock.server.cluster.shared_keys import SharedKeys
 from waterclock.server.cluster.single_node import refusal_of_store
 
@@ -49,6 +50,8 @@ SETTLE_S_MAX: Final = 3.0
 SILENCE_MS: Final = {"lan": 5_000, "wan": 20_000, "local": 3_000}
 """How long a link may be silent at most, by preset; there are five heartbeats in it."""
 
+LOOPBACK: Final = "127.0.0.1"
+
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +65,7 @@ class ClusteredNode:
             if len(text.encode()) > NAME_BYTES_MAX:
                 raise BadConfig(path, f"may have {NAME_BYTES_MAX} bytes among other nodes")
         silence_ms = SILENCE_MS[settings.preset]
-        if settings.etcd:
+        if settings.is_replicated:
             # Who asked a leader that hangs waits no longer than until another leads.
             silence_ms = min(silence_ms, settings.lease_ms)
         hello = Hello(name, settings.name, silence_ms // 5, silence_ms)
@@ -74,6 +77,7 @@ class ClusteredNode:
         security = self._keys.peer_security()
         self.cluster = Cluster(hello, security, SystemRandom(), points=points)
         self._replication: NodeReplication | None = None
+        self._neighbours: Neighbours | None = None
 
     def __repr__(self) -> str:
         return f"<ClusteredNode {self._name} of {self._config.cluster.name}>"
@@ -82,9 +86,9 @@ class ClusteredNode:
     async def replicating(self, clock: Clock) -> AsyncIterator[NodeReplication]:
         """Replicate topics while inside: before the node runs, which begins with their records."""
         _, ip = await self._hosts()
-        bind, port = self._config.server.host, self._config.cluster.peer_port
+        port = self._config.cluster.peer_port
         async with (
-            self.cluster.peers.listening(bind, port),
+            self.cluster.peers.listening(self._bind, port),
             replicating(self._config, clock, self.cluster, self._name, ip) as replication,
         ):
             self._replication = replication
@@ -94,7 +98,7 @@ class ClusteredNode:
         """Return what the node cannot start without; empty: nothing."""
         if self._replication is None:
             return ""
-        return awaited(self._replication.replicator, self._config.cluster.etcd)
+        return awaited(self._replication.replicator, coordinator_name(self._config))
 
     def take(self, node: Node) -> None:
         """Take up the node, which runs by now."""
@@ -104,6 +108,9 @@ class ClusteredNode:
         node.is_joining = self.cluster.ownership.is_joining = True
         if self._replication is not None:
             node.more_problems.append(self._replication.problems)
+        if self._config.cluster.is_process:
+            self._neighbours = Neighbours(self._config.cluster.expect, node.clock.now_ms)
+            node.more_problems.append(self._neighbours.problems)
 
     @asynccontextmanager
     async def joined(self, addresses: Addresses, access: Access) -> AsyncIterator[None]:
@@ -114,18 +121,19 @@ class ClusteredNode:
         """
         cluster, settings = self.cluster, self._config.cluster
         host, ip = await self._hosts()
-        bind = self._config.server.host
+        bind, is_process = self._bind, settings.is_process
         async with AsyncExitStack() as stack:
             if self._replication is None:
                 await stack.enter_async_context(cluster.peers.listening(bind, settings.peer_port))
             tags = NodeTags(
                 cluster=settings.name,
-                http=addresses._replace(host=host).http,
+                http=addresses.alone._replace(host=host).http,
                 peer_host=ip,
                 peer_port=cluster.peers.address[1],
                 points=self._config.hash_ring.virtual_nodes,
                 zone=settings.zone or "",
-                grpc_port=addresses.grpc_port,
+                # Processes have one address, which whoever asks for it has.
+                grpc_port=0 if is_process else addresses.grpc_port,
             )
             membership = self._membership_of(tags)
             agent = AgentSettings(
@@ -141,6 +149,8 @@ class ClusteredNode:
                 running = running_agent(agent, membership.handle)
                 membership.agent = await stack.enter_async_context(running)
             cluster.membership = membership  # from here on it can be asked for members
+            if self._neighbours is not None:
+                self._neighbours.membership = membership
             stack.callback(membership.close)
             if access.is_secure:
                 access.on_reloaded.append(lambda: self._reload_keys(access))
@@ -187,9 +197,16 @@ class ClusteredNode:
             self.cluster.membership.follow(seeds, settings.zone or "")
         self._config = config
 
+    @property
+    def _bind(self) -> str:
+        """Where other nodes are listened to: of processes, all others are on this machine."""
+        return LOOPBACK if self._config.cluster.is_process else self._config.server.host
+
     async def _hosts(self) -> tuple[str, str]:
         """Return how clients reach this node, and the address that other nodes do."""
         named, bind = self._config.cluster.advertise, self._config.server.host
+        if self._config.cluster.is_process:
+            return named or (LOOPBACK if bind in WILDCARDS else bind), LOOPBACK
         if named is None and bind in WILDCARDS:
             try:
                 ip = route_out(socket.AF_INET6 if ":" in bind else socket.AF_INET)

@@ -134,7 +134,7 @@ def places_of(config: Config) -> int:
 
 def _bind(server: grpc.aio.Server, config: Config, access: Access) -> int:
     host, port = config.server.host, config.cluster.grpc_port
-    if port:
+    if port and not config.cluster.is_process:
         check_free(SETTING, host, port)
     address = address_of(host, port)
     try:
@@ -176,7 +176,7 @@ def _certificate(state: SecureState) -> grpc.ServerCertificateConfiguration:
 
 def _options(config: Config) -> list[tuple[str, Any]]:
     return [
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(config.cluster.is_process)),
         ("grpc.max_receive_message_length", request_bytes_max(config)),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", STREAMS_MAX),

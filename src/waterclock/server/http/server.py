@@ -88,7 +88,7 @@ class HttpServer:
         self.sweeps = 0
         self.is_stopping = False
         self.port = 0
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
     def __repr__(self) -> str:
         return f"<HttpServer :{self.port} {len(self.connections)} connections>"
@@ -109,19 +109,23 @@ class HttpServer:
         self.known_heads.clear()
         self._renew_date()  # and the head of answers, in which the guard has lines
 
-    async def listen(self, host: str, port: int) -> None:
-        """Take connections. Raises BadConfig if the address is not to be had."""
-        tls = {} if self.access is None else tls_options(self.access)
+    async def listen(self, host: str, port: int, *, is_shared: bool = False) -> None:
+        """Take connections, also of a port that other processes share; `port` is that of the first
+        that is not. Raises BadConfig if the address is not to be had."""
+        tls: dict[str, Any] = {} if self.access is None else tls_options(self.access)
+        if is_shared:
+            tls["reuse_port"] = True
         with bind_errors("cluster.http_port", host, port):
-            self._listener = await self.loop.create_server(
+            listener = await self.loop.create_server(
                 lambda: HttpConnection(self), host, port, backlog=BACKLOG, **tls
             )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._listeners.append(listener)
+        self.port = self.port or listener.sockets[0].getsockname()[1]
 
     def close(self) -> None:
         """Take no connections and answer nothing any more; twice does no harm."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self.stop()
         for connection in tuple(self.connections):
             connection.abort()

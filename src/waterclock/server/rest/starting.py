@@ -56,12 +56,16 @@ class StartingHttp:
 
 @asynccontextmanager
 async def answering_while_starting(config: Config, clock: Clock) -> AsyncIterator[StartingHttp]:
-    """Listen for HTTP until left; `serve` has the node answer. Raises BadConfig if it cannot."""
+    """Listen for HTTP until left; `serve` has the node answer. Raises BadConfig if it cannot.
+
+    A process that shares its port with others begins with that of its own: they answer meanwhile.
+    """
+    cluster = config.cluster
     starting = StartingHttp(open_access(config, clock), clock)
     async with serve_http(
         starting.answer,
         host=config.server.host,
-        port=config.cluster.http_port,
+        port=cluster.process_http_port if cluster.is_process else cluster.http_port,
         limits=http_limits(config),
         access=starting.access,
     ) as starting.server:

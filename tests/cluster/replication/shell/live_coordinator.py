@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from waterclock.cluster.coordinator.fake import (
-    FakeCoordinator,
+from waterclock.cluster.coordinator.fake import FakeCoordinator
+from waterclock.cluster.coordinator.questions import (
     Grant,
     KeepAlive,
     Outcome,

@@ -11,7 +11,8 @@ from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING
 
-from waterclock.cluster.coordinator.fake import Revoke, Weather
+from waterclock.cluster.coordinator.fake import Weather
+from waterclock.cluster.coordinator.questions import Revoke
 from waterclock.cluster.coordinator.requests import Revision
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.simulation.topics.hosted import Hosted
 from tests.cluster.simulation.topics.session import AGAIN_MS, KEYS
-from waterclock.cluster.coordinator.fake import Outcome
+from waterclock.cluster.coordinator.questions import Outcome
 from waterclock.cluster.coordinator.records import DrainRecord, MoveRecord, encode_record
 from waterclock.cluster.coordinator.requests import Delete, Put, Txn, one_key
 from waterclock.cluster.replication.log_view import ReplicaId

@@ -15,8 +15,8 @@ from waterclock.cluster.coordinator.errors import (
     LeaseNotFound,
     RevisionWentBack,
 )
-from waterclock.cluster.coordinator.fake import (
-    FakeCoordinator,
+from waterclock.cluster.coordinator.fake import FakeCoordinator
+from waterclock.cluster.coordinator.questions import (
     Grant,
     KeepAlive,
     Outcome,

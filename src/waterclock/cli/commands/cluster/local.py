@@ -10,16 +10,12 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.text import Text
 
 import waterclock
 from waterclock.cli.commands.cluster.etcd import (
@@ -32,7 +28,8 @@ from waterclock.cli.commands.cluster.etcd import (
 from waterclock.cli.commands.cluster.plan import LocalNode, command, plan
 from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, start_process
 from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
-from waterclock.cli.output.terminal import console, counted, one_line, print_json
+from waterclock.cli.commands.cluster.voice import COLOURS, Voice
+from waterclock.cli.output.terminal import counted, one_line, print_json
 from waterclock.model.errors import NodeFailed
 from waterclock.runtime import supervisor
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from waterclock.model.config import Config
 
 EXIT_HUNG_UP = 128 + signal.SIGHUP
-COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _ERROR = "error: "
 
 
@@ -135,8 +131,8 @@ class LocalCluster:
         self._secure = secure
         self._etcd = etcd
         self._as_json = as_json
-        self._out = console()
-        self._err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._voice = Voice(as_json=as_json)
+        self._out = self._voice.out
         self._began = time.monotonic()
         self._stopping_at: float | None = None
         self._failure = ""
@@ -148,17 +144,17 @@ class LocalCluster:
         count = counted(len(self._children), "node")
         where = f"starting {count} in {self._folder}"
         if self._out.is_terminal:
-            self._say(f"Waterclock {waterclock.__version__}: {where}", "bold")
+            self._voice.say(f"Waterclock {waterclock.__version__}: {where}", "bold")
         with (
             stopping_on_signals(self._stop, stop_at_once=self._end_at_once),
             calling_on_hangup(self._hung_up(has_terminal=os.isatty(0))),
         ):
-            async with running_etcd(self._etcd, self._warn) as etcd:
+            async with running_etcd(self._etcd, self._voice.warn) as etcd:
                 if self._stopping_at is None:
                     await self._run_nodes(etcd)
         if self._failure or self._stopping_at is None:
             raise NodeFailed(self._failure or "no node is left")
-        self._say(f"Stopped in {time.monotonic() - self._stopping_at:.1f} s.", "green")
+        self._voice.say(f"Stopped in {time.monotonic() - self._stopping_at:.1f} s.", "green")
 
     async def _run_nodes(self, etcd: RunningEtcd | None) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -187,7 +183,9 @@ class LocalCluster:
                 child.facts = {**json.loads(line), "gossip_address": child.node.gossip}
                 child.has_begun.set()
                 seconds = time.monotonic() - self._began
-                self._say_of(child, f"is ready, after {seconds:.1f} s")
+                self._voice.say_of(
+                    child.node.name, child.colour, f"is ready, after {seconds:.1f} s"
+                )
                 await process.stdout.read()
             await process.wait()
         self._ended(child)
@@ -200,18 +198,15 @@ class LocalCluster:
             text = line.decode(errors="backslashreplace").rstrip()
             if text.startswith(_ERROR):
                 child.error = one_line(text.removeprefix(_ERROR))
-            elif self._as_json:
-                print(text, file=sys.stderr, flush=True)
             else:
-                name = (f"{child.node.name}  ", child.colour)
-                self._err.print(Text.assemble(name, text), soft_wrap=True)
+                self._voice.pass_on(child.node.name, child.colour, text)
 
     def _ended(self, child: Child) -> None:
         """Tell how a node ended; one that could not start takes the others with it."""
         is_first = not child.has_begun.is_set()
         child.has_begun.set()
         if self._stopping_at is not None or self._failure:
-            self._say_of(child, child.end_text())
+            self._voice.say_of(child.node.name, child.colour, child.end_text())
         elif is_first:
             why = child.error or f"it {child.end_text()}"
             self._failure = f"{child.node.name} did not start: {why}"
@@ -222,7 +217,7 @@ class LocalCluster:
             running = [each for each in self._children if each.is_running]
             names = ", ".join(each.node.name for each in running)
             rest = f"; {names} {'goes' if len(running) == 1 else 'go'} on" if running else ""
-            self._warn(f"{child.node.name} {child.end_text()}{rest}")
+            self._voice.warn(f"{child.node.name} {child.end_text()}{rest}")
 
     # All of them
 
@@ -247,19 +242,19 @@ class LocalCluster:
         if is_formed:
             head = f"{len(facts)} nodes are one cluster, {self._config.cluster.name}"
             if self._out.is_terminal:
-                self._say("", "")
-            self._say(f"Waterclock {waterclock.__version__}: {head}", "bold")
+                self._voice.say("", "")
+            self._voice.say(f"Waterclock {waterclock.__version__}: {head}", "bold")
         else:
-            self._warn("The nodes run, but not all of them know of each other yet.")
+            self._voice.warn("The nodes run, but not all of them know of each other yet.")
         tell_ready(self._out, facts, None if etcd is None else etcd.facts())
         if etcd is None and not self._config.cluster.etcd:
-            self._say(f"Streams only: topics need etcd, and {HOW_TO_GET}.", "yellow")
+            self._voice.say(f"Streams only: topics need etcd, and {HOW_TO_GET}.", "yellow")
 
     def _stop(self) -> None:
         if self._stopping_at is None:
             self._stopping_at = time.monotonic()
             supervisor.tell_stopping()
-            self._say("\nStopping all nodes. Ctrl-C again ends them at once.", "yellow")
+            self._voice.say("\nStopping all nodes. Ctrl-C again ends them at once.", "yellow")
         if self._forming is not None:
             self._forming.cancel()
         self._signal_all(signal.SIGTERM)
@@ -282,21 +277,3 @@ class LocalCluster:
     def _signal_all(self, number: int) -> None:
         for child in self._children:
             child.signal(number)
-
-    # What is said
-
-    def _say(self, text: str, style: str) -> None:
-        if not self._as_json:
-            self._out.print(text, style=style, soft_wrap=True)
-
-    def _say_of(self, child: Child, text: str) -> None:
-        """Tell a person who watches how a node is doing."""
-        if self._out.is_terminal and not self._as_json:
-            self._out.print(Text.assemble((child.node.name, child.colour), f"  {text}"))
-
-    def _warn(self, text: str) -> None:
-        """Tell a person, or on stderr whoever reads the log of a program."""
-        if self._as_json:
-            print(text, file=sys.stderr, flush=True)
-        else:
-            self._out.print(text, style="bold yellow", soft_wrap=True)

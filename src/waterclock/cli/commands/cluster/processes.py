@@ -14,15 +14,20 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 async def start_process(
-    words: Sequence[str], *, stdout: int | IO[bytes], stderr: int | IO[bytes]
+    words: Sequence[str],
+    *,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    descriptors: Sequence[int] = (),
 ) -> Process:
     """Start one: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us. Nor
-    does it speak to our supervisor, to which one of several is not all."""
+    does it speak to our supervisor, to which one of several is not all. Of our open files it has
+    some `descriptors`."""
     env = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
     return await asyncio.create_subprocess_exec(
         *words,
         stdin=DEVNULL, stdout=stdout, stderr=stderr, limit=LINE_BYTES_MAX, env=env,
-        start_new_session=True, preexec_fn=_ending_with(os.getpid()),
+        start_new_session=True, preexec_fn=_ending_with(os.getpid()), pass_fds=descriptors,
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ PATIENCE_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-def awaited(replicator: Replicator, etcd: tuple[str, ...]) -> str:
+def awaited(replicator: Replicator, coordinator: str) -> str:
     """Return what a node cannot start without; empty: nothing."""
     session = replicator.session
     if not session.was_read.is_set() or not session.is_registered.is_set():
-        return f"etcd at {', '.join(etcd)}"
+        return coordinator
     if session.view.meta_log is None:
         return f"{len(session.view.nodes)} of {replicator.settings.expect} nodes have registered"
     if not replicator.is_joined:
@@ -24,12 +24,12 @@ def awaited(replicator: Replicator, etcd: tuple[str, ...]) -> str:
     return ""
 
 
-async def say_waits(replicator: Replicator, etcd: tuple[str, ...]) -> None:
+async def say_waits(replicator: Replicator, coordinator: str) -> None:
     """Log what is waited for until the node has what it needs."""
     said = ""
     while True:
         await asyncio.sleep(PATIENCE_S)
-        reason = awaited(replicator, etcd)
+        reason = awaited(replicator, coordinator)
         if not reason:
             return
         if reason != said:

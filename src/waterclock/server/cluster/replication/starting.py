@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from waterclock.cluster.coordinator.coordinator import Coordinator
 from waterclock.cluster.coordinator.records import Keys, NodeRecord
 from waterclock.cluster.node_tags import LEVEL
 from waterclock.model.clock import Clock
@@ -14,6 +15,7 @@ from waterclock.server.addresses import address_of
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.etcd.coordinator import EtcdCoordinator
 from waterclock.server.cluster.etcd.members import EtcdSettings
+from waterclock.server.cluster.processes.coordinator import ProcessCoordinator, inherited
 from waterclock.server.cluster.replication.node_replication import NodeReplication
 from waterclock.server.cluster.replication.orders import Orders
 from waterclock.server.cluster.replication.own_records import own_records, put_aside
@@ -38,8 +40,7 @@ async def replicating(
     async with AsyncExitStack() as stack:
         promises = open_promises(folder)
         stack.callback(promises.close)
-        coordinator = EtcdCoordinator(etcd_settings(config))
-        stack.push_async_callback(coordinator.close)
+        coordinator = await stack.enter_async_context(_coordinator(config))
         gossip = address_of(ip, settings.gossip_port) if settings.gossip_port else ""
         record = NodeRecord(
             peer=address_of(ip, cluster.peers.address[1]),
@@ -69,7 +70,7 @@ async def replicating(
         cluster.replicator = replicator
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = tasks.create_task(replicator.run())
-        saying = tasks.create_task(say_waits(replicator, settings.etcd))
+        saying = tasks.create_task(say_waits(replicator, coordinator_name(config)))
         replication = NodeReplication(replicator, cluster.peers, running)
         cluster.places, cluster.replication = replication.places, replication
         cluster.orders = Orders(replicator)
@@ -78,6 +79,28 @@ async def replicating(
         finally:
             saying.cancel()
             await replication.stop()
+
+
+@asynccontextmanager
+async def _coordinator(config: Config) -> AsyncIterator[Coordinator]:
+    """Have the coordinator asked while inside: etcd, or whoever runs this process."""
+    descriptor = config.cluster.coordinator_fd
+    coordinator = (
+        EtcdCoordinator(etcd_settings(config))
+        if descriptor is None
+        else ProcessCoordinator(inherited(descriptor))
+    )
+    try:
+        yield coordinator
+    finally:
+        await coordinator.close()
+
+
+def coordinator_name(config: Config) -> str:
+    """Return what the coordinator is called by people."""
+    if config.cluster.is_process:
+        return "the process that runs this one"
+    return f"etcd at {', '.join(config.cluster.etcd)}"
 
 
 def etcd_settings(config: Config) -> EtcdSettings:

@@ -1,0 +1,1 @@
+"""`waterclock up --processes N`: all cores of a machine, by one address."""
