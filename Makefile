@@ -82,6 +82,9 @@ docs: $(SITE)  ## Build the docs site with the API reference into ./site; a brok
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >$(LOG) 2>&1 || { grep -v INFO $(LOG); exit 1; }
 	@echo "The docs are at site/index.html"
 
+console-shots: $(STAMP)  ## Take the pictures of the console for docs/console.md, in a browser without a screen
+	@$(BIN)/python -m tools.console_shots
+
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
 

@@ -41,6 +41,7 @@ from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards
+from waterclock.node.history.recorder import Recorder
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import LOG, Metadata, open_metadata
 from waterclock.node.partition.host import PartitionHost
@@ -154,6 +155,7 @@ class Node:
         self._make_streams(path)
         self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
         self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
+        self.recorder = Recorder(path, self.topics, self.groups, self.streams, self.disk, clock)
 
     def _make_topics(self, path: Path) -> Topics:
         return (Topics if self._replication is None else ReplicatedTopics)(
@@ -189,7 +191,9 @@ class Node:
             self.clock,
             self.spawn,
             self._stored,
-            self._share_key if self.replicated_streams is None else None,
+            (lambda key: self.stream_tokens.share(key))
+            if self.replicated_streams is None
+            else None,
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
@@ -287,6 +291,7 @@ class Node:
             self.streams.run(),
             self.persister.run(),
             self.disk.run(),
+            self.recorder.run(),
             self._watch(),
         ):
             self.spawn(work)
@@ -352,6 +357,7 @@ class Node:
             self.topics.close()
         finally:
             try:
+                self.recorder.save_at_stop()
                 if self._meta is None:
                     self.metadata.close()
                 else:
@@ -442,9 +448,6 @@ class Node:
         if stored.is_new:
             item = Item(record.body, record.message_id, stored_ms, stored=stored.position)
         self.streams.note_stored(stream, stored.position, item)
-
-    def _share_key(self, key: bytes) -> None:
-        self.stream_tokens.share(key)
 
     def _note_full(self, error: StorageError) -> None:
         self.disk.note_full(error)

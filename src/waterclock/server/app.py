@@ -25,6 +25,7 @@ from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
 from waterclock.server.cluster.single_node import check_request, of_single_nodes
+from waterclock.server.console.api import ConsoleApi
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
@@ -205,6 +206,7 @@ async def serve(
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
+        *ConsoleApi(node, access, cluster).operations(),
     ]
     ring_max = config.streams.ring_messages_max
     table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
