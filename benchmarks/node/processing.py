@@ -94,7 +94,8 @@ def batches(
             channel = await stack.enter_async_context(opened(found["grpc"]))
             topic = await stack.enter_async_context(fresh_topic(channel, partitions=partitions))
             channels = [
-                await stack.enter_async_context(opened(found["grpc"])) for _ in range(connections)
+                await stack.enter_async_context(opened(found["grpc"], is_own=True))
+                for _ in range(connections)
             ]
             count = messages // batch + WARM_UP_BATCHES
             requests = requests_of(topic, batch, count, partitions)
