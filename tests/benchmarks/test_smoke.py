@@ -103,8 +103,12 @@ CASES = {
 """The names that were agreed on, with their units; results are compared over time by them."""
 
 
-LONG = {"spark", "burrow", "schedule", "security", "quota", "hot_stream"}
-"""They take half a minute and more however little they measure: `make bench-smoke` runs them."""
+LONG = {
+    "spark", "burrow", "schedule", "security", "quota", "hot_stream", "dispatch", "latency",
+    "partitions",
+}  # fmt: skip
+"""They take seconds of CPU however little they measure: `make bench-smoke` runs them. What is left
+has every kind of a benchmark: a process, a log, clients of a node, and streams."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 
 NEEDS_REDIS = {"dispatch"}

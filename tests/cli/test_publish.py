@@ -17,7 +17,7 @@ def values(ask, topic, count):
 
 
 def test_a_message_is_published_with_all_it_has(ask, topic):
-    made = ask("publish", topic, "hello", "--key", "k", "-H", "a=1", "--id", "m-1")
+    made = ask("publish", topic, "hello", "--key", "k", "-H", "a=1", "--id", "m-1", "--acks", "all")
     found = ask("replay", topic)
 
     assert made == {
@@ -119,6 +119,8 @@ def test_a_time_of_day_is_meant_where_it_was_typed(ask, topic, monkeypatch):
         (["x", "--cron", "often"], "cron"),
         (["x", "--at", "soon"], "--at: 'soon' is not a time that is read here. Write +5m"),
         (["x", "--header", "a"], "--header 'a' is not of the form name=value"),
+        (["x", "--acks", "1"], "acks: '1' is not one of quorum, leader, all"),
+        (["x", "--cron", "* * * * *", "--acks", "all"], "what repeats has no --at, --id"),
         (["--file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
         (["--file", "/dev/null", "--id", "a"], "--cron and --id are for one message"),
     ],

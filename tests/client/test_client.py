@@ -244,7 +244,14 @@ def test_a_problem_with_one_batch_is_the_same_error():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"linger_ms": -1}, {"in_flight_max": 0}, {"batch_bytes": 5}, {"linger_ms": 0.5}]
+    "wrong",
+    [
+        {"linger_ms": -1},
+        {"in_flight_max": 0},
+        {"batch_bytes": 5},
+        {"linger_ms": 0.5},
+        {"acks": "1"},
+    ],
 )
 def test_settings_are_checked(wrong):
     with pytest.raises(BadConfig, match=next(iter(wrong))):

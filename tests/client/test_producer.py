@@ -17,13 +17,15 @@ from waterclock.model.errors import (
     BadInput,
     Closed,
     LimitExceeded,
+    NotEnoughReplicas,
     NotFound,
     Overloaded,
     StorageFull,
     TimedOut,
     Unreachable,
 )
-from waterclock.model.message import Message
+from waterclock.model.message import ACKS, Acks, Message
+from waterclock.v1 import broker_pb2
 
 QUICK = ClientSettings(
     retry_delay_ms=1, retry_delay_ms_max=2, connect_timeout_ms=2_000, close_timeout_ms=2_000
@@ -169,6 +171,8 @@ async def test_a_bad_message_is_refused_before_it_joins_a_batch():
         assert (caught.value.field, caught.value.limit) == ("message bytes", 10_000)
         with pytest.raises(BadInput, match="topic name"):
             await client.publish("no such!", b"")
+        with pytest.raises(BadInput, match="acks: 'some' is not one of quorum, leader, all"):
+            await client.publish("orders", b"", acks="some")  # type: ignore[call-overload]
 
         assert node.batches == []
         assert "0 of" in repr(client._producer._send_buffer)
@@ -190,6 +194,36 @@ async def test_a_repeated_id_is_answered_with_the_first_offset():
         assert (first.offset, first.is_new) == (0, True)
         assert (again.offset, again.is_new) == (0, False)
         assert [request.is_sticky for request in node.requests] == [False, True, False]
+
+
+async def test_a_publish_says_when_it_is_to_be_answered_or_the_settings_do():
+    async with connected(ClientSettings(acks="leader")) as (node, client):
+        rows = pa.record_batch({"value": [b"c"]})
+        levels: list[Acks | None] = [None, "quorum", "all"]
+        for acks in levels:
+            await client.publish("orders", b"a", acks=acks)
+            await client.publish_many("orders", [Message(b"b")], acks=acks)
+            await client.publish_arrow("orders", rows, acks=acks)
+        with pytest.raises(BadInput, match="acks: '' is not one of"):
+            await client.publish_arrow("orders", rows, acks="")  # type: ignore[arg-type]
+
+        asked = [ACKS[request.acks] for request in node.requests]
+        assert asked == ["leader"] * 3 + ["quorum"] * 3 + ["all"] * 3
+        assert {f"ACKS_{name.upper()}": i for i, name in enumerate(ACKS)} == dict(
+            broker_pb2.Acks.items()
+        )
+
+
+async def test_what_a_replica_lacks_is_asked_for_again_unless_that_would_store_it_twice():
+    async with connected(ClientSettings(retry_delay_ms=1)) as (node, client):
+        node.fails_after.extend([NotEnoughReplicas("not c")] * 3)
+        once = await client.publish("orders", b"a", acks="all")
+        assert (once.is_new, len(node.requests)) == (False, 4)
+
+        node.fails_after.append(NotEnoughReplicas("not c"))
+        with pytest.raises(NotEnoughReplicas):
+            await client.publish("orders", b"b", acks="all", allow_duplicate=True)
+        assert len(node.requests) == 5
 
 
 async def test_a_cancelled_caller_takes_its_message_along_if_it_was_not_sent():

@@ -63,9 +63,10 @@ def test_what_are_no_headers_is_one_error(block):
 
 def test_a_message_is_published_and_its_receipt_returned():
     with http2_node(of_node) as node, UnaryClient(node.address, QUICK) as client:
-        receipt = finished(client.publish("orders", b"hello", key=b"ada"))
+        receipt = finished(client.publish("orders", b"hello", key=b"ada", acks="all"))
 
     (request,) = node.published
+    assert request.acks == broker_pb2.ACKS_ALL
     assert (receipt.partition, receipt.offset, receipt.is_new) == (0, 7, True)
     assert (request.topic, request.message.value, request.message.key) == (
         "orders", b"hello", b"ada",

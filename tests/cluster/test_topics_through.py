@@ -6,6 +6,7 @@ Some of each suite; `make test-through` runs all of them so.
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc import StatusCode
@@ -23,12 +24,18 @@ from tests.server import (
     test_subscribe_stream,
     test_write_registry,
 )
+from tests.server.http_client import raw_client
 from tests.server.members import Member
 from tests.server.served import THROUGH
+from waterclock.client.client import connect
+from waterclock.client.settings import ClientSettings
+from waterclock.model.message import ACKS, Acks
+from waterclock.node.partition.host import PartitionHost
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 
 TEST_S = 60
+HTTP = "/topics/orders/messages"
 SOME = (
     test_admin_api.test_dead_letters_are_listed_redriven_and_purged,
     test_real_node.test_a_message_for_later_comes_when_it_is_due,
@@ -70,6 +77,42 @@ async def test_what_is_published_here_is_stored_where_it_is_led(tmp_path):
         assert topic.partitions[0].end_offset == 3
         fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders"))
         assert fetched.next_offset == 3
+
+
+async def test_a_publish_through_another_node_waits_for_what_it_asked_for(tmp_path, monkeypatch):
+    asked: list[Acks] = []
+    wait = PartitionHost.wait_durable
+
+    async def waiting(host: PartitionHost, *args: Any, acks: Acks, **more: Any) -> None:
+        asked.append(acks)
+        await wait(host, *args, acks=acks, **more)
+
+    async with asyncio.timeout(TEST_S), through(tmp_path) as it:
+        await it.publish(b"first")
+        monkeypatch.setattr(PartitionHost, "wait_durable", waiting)
+        addresses = it.server.addresses
+        ways: dict[str, Callable[[Acks], Awaitable[object]]] = {}
+        async with (
+            raw_client(it.server.http_port) as http,
+            connect(addresses.grpc) as by_grpc,
+            connect(addresses.grpc, ClientSettings(native=True)) as by_link,
+        ):
+            message = pb.Message(value=b"x")
+            ways["single"] = lambda acks: it.broker.Publish(
+                pb.PublishRequest(topic="orders", message=message, acks=ACKS.index(acks))  # type: ignore[arg-type]
+            )
+            ways["batch"] = lambda acks: it.publish(acks.encode(), acks=ACKS.index(acks))
+            ways["http"] = lambda acks: http.post(HTTP, {"value": "x", "acks": acks})
+            ways["http, many"] = lambda acks: http.post(
+                HTTP, {"messages": [{"value": "x"}], "acks": acks}
+            )
+            ways["client"] = lambda acks: by_grpc.publish("orders", b"x", acks=acks)
+            ways["native"] = lambda acks: by_link.publish("orders", b"x", acks=acks)
+            for name, publish in ways.items():
+                asked.clear()
+                for acks in ACKS:
+                    await publish(acks)
+                assert asked == [*ACKS], name
 
 
 async def test_a_member_finishes_what_it_holds_when_the_node_it_asked_stops(tmp_path):

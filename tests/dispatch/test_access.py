@@ -194,8 +194,7 @@ def test_with_certificates_both_sides_are_known_and_nothing_older_than_tls_1_3_i
         dispatcher = programs.start("dispatcher", workers=[f"127.0.0.1:{port}"])
         programs.start("worker", handler=f"{HANDLERS}:copy")
         programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
-        # One that listens may have dialled too, before it was: then it is there twice.
-        wait(lambda: dispatcher.said.get("workers", 0) >= 2, what="both workers")
+        ready(dispatcher, workers=2)
         send(look, "stream", f"{name}-in", ({"n": n} for n in range(100)))
         wait(lambda: dispatcher.count("acked") == 100, what="all of them")
 

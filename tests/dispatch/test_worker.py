@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -43,13 +44,18 @@ READS = (HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT)
 _numbers = itertools.count(1)
 
 
+F = TypeVar("F", bound=Frame)
+
+
 class HandmadeLeader:
     """A connection to a worker, in the role of a leader."""
 
-    def __init__(self, port: int, *, epoch: int, take_lock: Callable[[int], None]) -> None:
+    def __init__(
+        self, wire: socket.socket, *, epoch: int, take_lock: Callable[[int], None]
+    ) -> None:
         self.epoch = epoch
         self._take_lock = take_lock
-        self._wire = socket.create_connection(("127.0.0.1", port))
+        self._wire = wire
         self._wire.settimeout(30)
         self._decoder = Decoder(READS)
         self._frames: list[Frame] = []
@@ -91,7 +97,7 @@ class HandmadeLeader:
         )  # fmt: skip
         return uuids
 
-    def next(self, kind: type[Frame]) -> Frame:
+    def next(self, kind: type[F]) -> F:
         """Return the next frame of a kind; others are passed over."""
         while True:
             while self._frames:
@@ -139,7 +145,8 @@ def led(look, name) -> Led:
                 return probe.connect_ex(("127.0.0.1", port)) == 0
 
         wait(is_there, what="a worker that listens")
-        leader = HandmadeLeader(port, epoch=epoch, take_lock=take_lock)
+        wire = socket.create_connection(("127.0.0.1", port))
+        leader = HandmadeLeader(wire, epoch=epoch, take_lock=take_lock)
         try:
             hello = leader.next(Hello)
             assert isinstance(hello, Hello)
@@ -166,6 +173,30 @@ def test_a_worker_says_hello_and_acknowledges_what_it_wrote(programs: Fleet, led
 
     assert acked == set(uuids)
     assert look.xlen(f"{name}-out") == 2
+
+
+def test_a_worker_that_its_leader_dials_too_hangs_up_once_all_is_answered(
+    programs: Fleet, led: Led, look, name
+):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        value = {"host": "127.0.0.1", "port": server.getsockname()[1], "token": "t", "epoch": 5}
+        look.set(Keys(name).lock, json.dumps(value))
+        programs.start("worker", handler=f"{HANDLERS}:slow", listen=f"127.0.0.1:{port}")
+        server.settimeout(30)
+        dialled = HandmadeLeader(server.accept()[0], epoch=5, take_lock=lambda epoch: None)
+        dialled.welcome(is_elected=False)
+        uuids = dialled.hand(b'{"n": 1, "seconds": 0.5}')
+
+        with led(port, epoch=5) as leader:
+            leader.welcome(is_elected=False)
+
+            while dialled.next(Credit).credit:
+                pass
+            assert dialled.next(AckBatch).uuids == uuids
+            assert dialled.is_hung_up_on()
+            assert leader.hand(b'{"n": 2}') == leader.next(AckBatch).uuids
+        dialled.close()
 
 
 def test_frames_of_an_older_leader_are_refused_counted_and_answered(

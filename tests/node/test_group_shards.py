@@ -1,7 +1,7 @@
 """Groups of several nodes: each has one home, and goes on at another."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,10 @@ from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.records import GROUP, PROGRESS, GroupRecord
 from waterclock.node.groups.session import Ending
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards, shard_of
+from waterclock.node.partition.remote_log import LogAnswer, LogQuery
 from waterclock.server.statuses import session_error
+
+TEST_S = 20
 
 
 @dataclass
@@ -207,14 +210,70 @@ async def test_a_log_opened_anew_is_read_on_by_the_same_session(tmp_path):
         await it.publish(b"1")
         await received(member, 1)
         await it.publish(b"2")
+        await it.cluster.settled()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert member.session.unsent_messages == 1
         host = it.b.hosts.topics.get("t").partition(0)
         host.close_replica("it is cut")
-        assert member.take() == []
+        receiving = asyncio.ensure_future(received(member, 2))
         await host.open_replica()
+        for _ in range(20):  # nobody has told yet what of it is committed
+            await asyncio.sleep(0)
+        assert not receiving.done()
         it.cluster.go_on()
-        await it.publish(b"3")
 
-        assert await received(member, 3) == [b"1", b"2", b"3"]
+        # Also if nothing more is published that would have it look again.
+        assert await receiving == [b"1", b"2"]
+
+
+class SlowLeader:
+    """The leader, which answers how far it reaches only after something has happened."""
+
+    def __init__(self, happens: Callable[[], Awaitable[None]]) -> None:
+        self._happens = happens
+
+    async def read(self, query: LogQuery) -> LogAnswer:
+        await self._happens()
+        return LogAnswer(0, 0, 0, b"", 0, [], 0, ())
+
+
+async def made_while(it: Homes, happens: Callable[[], Awaitable[None]]) -> Member:
+    """Have a group made on a node that follows the topic while something happens there."""
+    topic_logs = [bytes.fromhex(log_id) for log_id in it.a.hosts.topics.get("t").log_ids]
+    it.cluster.move("b", but=topic_logs)
+    it.cluster.leader = "a"
+    await it.cluster.settled()
+    it.b.hosts.topics.get("t").partition(0).reads = SlowLeader(happens)
+    return await it.b.join()
+
+
+async def test_a_group_reads_a_log_that_was_opened_anew_while_the_group_was_made(tmp_path):
+    async with homes(tmp_path) as it:
+
+        async def opened_anew() -> None:
+            host = it.b.hosts.topics.get("t").partition(0)
+            host.close_replica("it is cut")
+            await host.open_replica()
+            it.cluster.go_on()
+
+        member = await made_while(it, opened_anew)
+        await it.publish(b"1")
+
+        async with asyncio.timeout(TEST_S):
+            assert await received(member, 1) == [b"1"]
+
+
+async def test_a_group_has_a_partition_that_was_added_while_the_group_was_made(tmp_path):
+    async with homes(tmp_path) as it:
+
+        async def grown() -> None:
+            await it.b.hosts.topics.update("t", TopicSettings(partitions=2))
+            await it.cluster.settled()
+
+        await made_while(it, grown)
+
+        assert len(it.b.groups.get("t", "g").partitions) == 2
 
 
 async def test_groups_of_a_deleted_topic_are_forgotten_also_by_a_later_home(tmp_path):

@@ -115,7 +115,7 @@ async def test_who_waits_when_the_lead_is_lost_learns_that_nobody_knows(tmp_path
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(refused())
-            await host.flush_queue.wait_flushed_here(1)
+            await host.publish(batch_of(Message(b"x", message_id=b"x")), acks="leader")
             host.step_down("another leads")
 
         assert (host.role, host.leader) == ("follower", "")

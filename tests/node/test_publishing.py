@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.clock import ManualClock
 from tests.kit.examples import examples
 from tests.node.gated_publishes import GatedPublishes
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
+from waterclock.log.batch import parse_batch
+from waterclock.log.lone_message import LoneMessage, parse_any
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
 from waterclock.model.errors import (
@@ -22,11 +25,13 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.views import TopicSettings
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish import batcher as batcher_module
 from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, COMPANY_MIN, PublishBatcher
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
-from waterclock.node.publish.publisher import Published
+from waterclock.node.publish.publisher import Published, _where
+from waterclock.node.topics import Topic
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.partition_store import PartitionStore
 
@@ -99,6 +104,22 @@ def test_one_key_and_a_column_of_keys_are_routed_alike(keys, partitions):
     found = partitions_of_keys(batch.column("key"), partitions, keyless=0)
 
     assert found.tolist() == [partition_of_key(key, partitions) for key in keys]
+
+
+@pytest.mark.parametrize("is_sticky", [True, False])
+@pytest.mark.parametrize("key", [None, b"", b"ada"])
+def test_a_lone_message_is_routed_without_arrow_and_as_arrow_would(key, is_sticky):
+    topic = Topic("t", "t", TopicSettings())
+    topic.partitions = [PartitionHost("t", n, ManualClock(START_MS)) for n in range(7)]
+    arrow = arrow_of(Message(b"v", key=key, message_id=b"one"))
+    lone = parse_any(arrow, Limits(), now_ms=START_MS)
+    other = parse_batch(arrow, Limits(), now_ms=START_MS)
+
+    found = _where(topic, lone, is_sticky=is_sticky)
+
+    assert isinstance(lone, LoneMessage)
+    assert lone._rows is None
+    assert found == _where(topic, other, is_sticky=is_sticky)
 
 
 def test_routing_never_changes():

@@ -12,7 +12,7 @@ from tests.server.served import Gate, arrow_of, failure, running_server
 from waterclock.log.frame import Frame, FrameType, read_frame
 from waterclock.log.schema import decode
 from waterclock.model.limits import Limits
-from waterclock.model.message import Message
+from waterclock.model.message import ACKS, Message
 from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
 from waterclock.node.publish import batcher
@@ -95,6 +95,17 @@ async def test_singles_share_a_batch_and_are_answered_each(tmp_path, monkeypatch
         assert len(frames_in(fetched.frames)) == 2
 
 
+async def test_singles_share_a_batch_only_with_those_that_wait_for_the_same(tmp_path, monkeypatch):
+    async with running_server(tmp_path) as it:
+        await it.publish(b"first")
+        publishes = GatedPublishes(monkeypatch)
+        async with asyncio.TaskGroup() as tasks:
+            for acks in ACKS * 2:
+                tasks.create_task(it.node.batcher.publish("orders", Message(b""), acks=acks))
+            await publishes.came(2, 2, 2)
+            publishes.gate.set()
+
+
 async def test_a_single_keeps_all_it_has(tmp_path):
     async with running_server(tmp_path) as it:
         message = pb.Message(
@@ -146,6 +157,11 @@ async def test_bad_publishes_are_refused_by_name(tmp_path):
         due = pb.Message(value=b"x", due_ms=1 << 62)
         code, _, facts = await failure(single(pb.PublishRequest(topic="orders", message=due)))
         assert (code, facts["field"]) == (StatusCode.INVALID_ARGUMENT, "due_ms")
+        one = pb.PublishRequest(topic="orders", message=pb.Message(value=b"x"), acks=9)  # type: ignore[arg-type]
+        for refused in (single(one), it.publish(b"x", acks=9)):
+            code, details, _ = await failure(refused)
+            assert code == StatusCode.INVALID_ARGUMENT
+            assert details == "acks: 9 is not one of 0 (quorum), 1 (leader), 2 (all)"
 
         assert (await it.publish(b"b")).first_offset == 1
 
@@ -165,6 +181,9 @@ async def test_a_publish_that_is_refused_makes_no_topic(tmp_path):
         call = it.broker.PublishStream()
         await call.write(pb.PublishStreamRequest(sequence=1, batch=garbage))
         assert (await call.read()).problem.error == "BadBatch"
+        unclear = pb.PublishBatchRequest(topic="orders", arrow=arrow_of(Message(b"")), acks=9)  # type: ignore[arg-type]
+        await call.write(pb.PublishStreamRequest(sequence=2, batch=unclear))
+        assert "acks: 9 is not one of" in (await call.read()).problem.message
         await call.done_writing()
         assert it.node.topics.all() == []
 

@@ -22,9 +22,10 @@ from waterclock.model.errors import (
     Stopping,
     Unreachable,
 )
-from waterclock.model.message import Message
+from waterclock.model.message import ACKS, Acks, Message
 from waterclock.model.units import DAY_MS
 from waterclock.node.node import running_node
+from waterclock.node.partition.host import PartitionHost
 from waterclock.runtime.clock import SystemClock
 from waterclock.security.credential import Credential
 from waterclock.security.folder import Grant, SecureFolder
@@ -102,6 +103,7 @@ async def test_what_is_wrong_with_a_batch_is_its_answer_and_the_connection_goes_
             (batch(b"a", partition=7), NotFound),
             (batch(b"a", topic="no topic"), BadInput),
             (batch(b"a", topic="__own"), BadInput),
+            (batch(b"a", acks=9), BadInput),
         ]
         for payload, error in bad:
             with pytest.raises(error):
@@ -120,7 +122,25 @@ async def test_a_refusal_names_the_field_and_the_limit(tmp_path):
 
         limit = it.node.config.limits.message_id_bytes_max
         assert (refused.value.field, refused.value.limit) == ("message_id bytes", limit)
+        with pytest.raises(BadInput, match=r"^acks: 9 is not one of 0 \(quorum\), 1 \(leader\), 2"):
+            await link.publish(batch(b"a", acks=9))
         assert it.node.topics.find("orders") is None
+
+
+async def test_a_batch_waits_for_what_it_asks_for(tmp_path, monkeypatch):
+    asked: list[Acks] = []
+    notify = PartitionHost.notify_acks
+
+    def notified(host: PartitionHost, *args: Any, acks: Acks) -> None:
+        asked.append(acks)
+        notify(host, *args, acks=acks)
+
+    monkeypatch.setattr(PartitionHost, "notify_acks", notified)
+    async with running_server(tmp_path) as it, linked(it) as link:
+        for number, acks in enumerate(ACKS):
+            await link.publish(batch(acks.encode(), acks=number))
+
+    assert asked == [*ACKS]
 
 
 async def test_nothing_is_answered_before_it_is_durable(tmp_path):

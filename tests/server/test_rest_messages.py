@@ -127,6 +127,8 @@ async def test_many_messages_are_published_at_once(tmp_path):
         ({"messages": []}, "messages"),
         ({"messages": [{"value": 1}]}, "messages[0].value"),
         ({"messages": [{}], "value": "a"}, "value"),
+        ({"value": "a", "acks": "some"}, "acks"),
+        ({"messages": [{}], "acks": "some"}, "acks"),
     ],
 )
 async def test_a_message_that_is_wrong_is_400_by_field(tmp_path, body, field):
@@ -216,6 +218,7 @@ async def test_a_time_that_is_not_read_is_told_with_its_field(tmp_path, said, fi
         {"at": "2199-01-01"},
         {"key": "k" * (64 * KIB + 1)},
         {"partition": 7},
+        {"acks": "some"},
     ],
 )
 async def test_a_publish_that_is_refused_makes_no_topic(tmp_path, said):

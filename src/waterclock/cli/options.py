@@ -85,6 +85,13 @@ Expires = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Do not deliver it after this: +1h counts from when due."),
 ]
+Acks = Annotated[
+    str,
+    typer.Option(
+        metavar="quorum|leader|all",
+        help="Of a cluster: wait until a majority of replicas has flushed it, its leader, all.",
+    ),
+]
 Cron = Annotated[
     str | None,
     typer.Option(metavar="RULE", help="Again and again, as in '0 9 * * *'; six fields: seconds."),

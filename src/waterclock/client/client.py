@@ -35,7 +35,7 @@ from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, p
 from waterclock.client.encryption import Keys
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import HeaderPairs, as_bytes, checked_headers
-from waterclock.client.producer.producer import Producer
+from waterclock.client.producer.producer import Destination, Producer
 from waterclock.client.producer.tracing import TracedProducer
 from waterclock.client.results import Receipt
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
@@ -46,7 +46,7 @@ from waterclock.client.target import Given
 from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
-from waterclock.model.message import Message
+from waterclock.model.message import Acks, Message
 from waterclock.model.protobuf import from_proto
 from waterclock.model.views import NodeInfo, Recurrence
 from waterclock.security.credential import Credential
@@ -168,6 +168,7 @@ class Client(SchedulerCalls):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt: ...
 
     @overload
@@ -183,6 +184,7 @@ class Client(SchedulerCalls):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt | Recurrence: ...
 
     async def publish(
@@ -197,6 +199,7 @@ class Client(SchedulerCalls):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt | Recurrence:
         """Publish a message, now or for later; it is durable on return.
 
@@ -205,7 +208,7 @@ class Client(SchedulerCalls):
         which types cannot tell. A text is in UTC unless it names a zone.
         `expires` is the time from which on it is of no use, a delay counting from when it is due.
         Publishing a `message_id` again changes nothing, which makes it safe to try again after an
-        error.
+        error. `acks` says when it counts as durable in a cluster, else `ClientSettings.acks` does.
         """
         self._connection.check_open()
         pairs = None if headers is None else checked_headers(headers)
@@ -213,8 +216,8 @@ class Client(SchedulerCalls):
         if at is not None:
             due = due_of(at, self._connection.now_ms())
             if isinstance(due, Cron | Every):
-                if message_id is not None or partition is not None or allow_duplicate:
-                    raise BadInput("at: what repeats has no message_id or partition of its own")
+                if allow_duplicate or (message_id, partition, acks) != (None, None, None):
+                    raise BadInput("at: what repeats has no message_id, partition or acks")
                 return await self._repeat(topic, value, due, key, headers, expires)
             due_ms = due
         if expires is not None:
@@ -224,7 +227,7 @@ class Client(SchedulerCalls):
             if not message_id:
                 raise BadInput("message_id must not be empty")
         return await self._producer.publish(
-            (topic, partition, allow_duplicate),
+            self._destination(topic, partition, allow_duplicate, acks),
             value,
             key=key,
             headers=pairs,
@@ -239,6 +242,7 @@ class Client(SchedulerCalls):
         *,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> list[Receipt]:
         """Publish messages in order, in as few batches as they fit; all are durable on return.
 
@@ -247,7 +251,7 @@ class Client(SchedulerCalls):
         """
         self._connection.check_open()
         return await self._producer.publish_many(
-            (topic, partition, allow_duplicate), list(messages)
+            self._destination(topic, partition, allow_duplicate, acks), list(messages)
         )
 
     async def publish_arrow(
@@ -257,11 +261,14 @@ class Client(SchedulerCalls):
         *,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> ArrowReceipt:
         """Publish an Arrow record batch: a column `value`, and perhaps `key`, `headers`, `due_ms`
         and `message_id`."""
         self._connection.check_open()
-        return await self._producer.publish_arrow((topic, partition, allow_duplicate), batch)
+        return await self._producer.publish_arrow(
+            self._destination(topic, partition, allow_duplicate, acks), batch
+        )
 
     def subscribe(
         self,
@@ -373,6 +380,12 @@ class Client(SchedulerCalls):
         request = admin_pb2.GetNodeRequest()
         response = await self._connection.call(self._connection.admin.GetNode, request)
         return from_proto(response, NodeInfo)
+
+    def _destination(
+        self, topic: str, partition: int | None, allow_duplicate: bool, acks: Acks | None
+    ) -> Destination:
+        settings = self._connection.settings
+        return topic, partition, allow_duplicate, settings.acks if acks is None else acks
 
     def _expiring(self, pairs: HeaderPairs, expires: When, due_ms: int | None) -> HeaderPairs:
         now_ms = self._connection.now_ms()

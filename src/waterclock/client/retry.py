@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from waterclock.client.errors import NotConnected, UnusableAddress
 from waterclock.model.errors import (
     Closed,
+    NotEnoughReplicas,
     NotLeader,
     Overloaded,
     QuotaExceeded,
@@ -118,7 +119,7 @@ def is_for_another(error: WaterclockError, failures: int) -> bool:
     """Return whether another node should be asked, after so many failures in a row: where this one
     is gone or goes, at once; where it cannot do it, as one that does not reach the leader, later;
     where all would say the same, never."""
-    if isinstance(error, Overloaded | StoreUnavailable):
+    if isinstance(error, Overloaded | StoreUnavailable | NotEnoughReplicas):
         return False
     if isinstance(error, Unreachable | Stopping | StorageFailed | TimedOut | UnusableAddress):
         return True

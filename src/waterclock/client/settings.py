@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from waterclock.model.errors import BadConfig
+from waterclock.model.message import ACKS, Acks
 from waterclock.model.units import KIB, MIB, SECOND_MS
 
 DEFAULT_PORT = 9000
@@ -52,6 +53,11 @@ class ClientSettings:
     """The longest wait between retries. Shorter finds a returned node sooner and beats harder on
     one that is down."""
 
+    acks: Acks = "quorum"
+    """When a publish that does not say so itself is answered: once a majority of the replicas has
+    flushed it, the leader has ("leader": sooner, and lost if the leader is before others have it),
+    or every replica has ("all": later, and not while one is away)."""
+
     ack_flush_ms: int = 5
     """How long acks are queued before they are sent. Longer costs less; a crash then has more
     messages delivered again, and a member without credit to spare waits longer for new ones."""
@@ -71,6 +77,10 @@ class ClientSettings:
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "native" and isinstance(value, bool):
+                continue
+            if name == "acks":
+                if value not in ACKS:
+                    raise BadConfig("client.acks", f"must be one of {', '.join(ACKS)}")
                 continue
             if type(value) is not int or value < (0 if name in _MAY_BE_ZERO else 1):
                 raise BadConfig(f"client.{name}", f"must be a positive whole number, not {value!r}")

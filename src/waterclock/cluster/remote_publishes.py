@@ -16,18 +16,18 @@ disk only; 4 wait for all replicas.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from waterclock.cluster.remote_calls import Failure
 from waterclock.model.errors import BadInput
+from waterclock.model.message import Acks
 
 PUBLISH: Final = 6
 """The method of the peer link."""
 VERSION: Final = 1
-Acks = Literal["quorum", "leader", "all"]
 
 RANGE: Final = 0
 COLUMNS: Final = 1

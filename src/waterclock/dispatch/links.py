@@ -165,6 +165,8 @@ class LeaderLink(FrameLink):
         """What we last said it may be."""
         self.extended_at = 0.0
         """When we last asked for more time."""
+        self.retires_at: float | None = None
+        """When to hang up, once all is answered: its leader has another connection to us."""
 
     def __repr__(self) -> str:
         return f"<LeaderLink epoch {self.epoch or '?'}{', stale' if self.is_stale else ''}>"

@@ -45,18 +45,20 @@ class Shape(NamedTuple):
 class LoneMessage(Batch):
     """A batch of one message; Arrow is asked for its row only if somebody wants it."""
 
-    __slots__ = ("_rows", "first_id")
+    __slots__ = ("_rows", "first_id", "key")
 
     _rows: pa.RecordBatch | None
     first_id: bytes
+    key: bytes | None
     due_ms = None
     may_expire = False
     count = 1
 
-    def __init__(self, body: memoryview, first_id: bytes) -> None:
+    def __init__(self, body: memoryview, first_id: bytes, key: bytes | None) -> None:
         set_once = object.__setattr__
         set_once(self, "body", body)
         set_once(self, "first_id", first_id)
+        set_once(self, "key", key)
         set_once(self, "_rows", None)
 
     @property
@@ -81,7 +83,8 @@ def parse_any(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Batch
     found = _lone(bytes(body)) if is_small else None
     if found is None:
         return parse_batch(body, limits, now_ms=now_ms)
-    message_id, key_bytes, value_bytes = found
+    message_id, key, value_bytes = found
+    key_bytes = 0 if key is None else len(key)
     for field, size, limit in (
         ("batch bytes", len(body), limits.batch_bytes_max),
         ("message_id bytes", len(message_id), limits.message_id_bytes_max),
@@ -90,11 +93,11 @@ def parse_any(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Batch
     ):
         if size > limit:
             raise LimitExceeded(field, limit, got=size)
-    return LoneMessage(memoryview(body), message_id)
+    return LoneMessage(memoryview(body), message_id, key)
 
 
-def _lone(body: bytes) -> tuple[bytes, int, int] | None:
-    """Return the id, and the bytes of key and value, if these are such a batch of ours."""
+def _lone(body: bytes) -> tuple[bytes, bytes | None, int] | None:
+    """Return the id, the key, and the bytes of the value, if these are such a batch of ours."""
     buffers_at = _buffers_at()
     if len(body) < buffers_at + _PAIR.size * (_VALUE + 1):
         return None
@@ -117,7 +120,10 @@ def _lone(body: bytes) -> tuple[bytes, int, int] | None:
         and body[key_at + key_bytes : value_at] == shape.last
         and body.endswith(shape.behind)
     )
-    return (body[id_at : id_at + id_bytes], key_bytes, value_bytes) if is_same else None
+    if not is_same:
+        return None
+    key = None if validity_bytes else body[key_at : key_at + key_bytes]
+    return body[id_at : id_at + id_bytes], key, value_bytes
 
 
 @lru_cache(maxsize=_SHAPES_MAX)

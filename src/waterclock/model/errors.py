@@ -21,6 +21,7 @@
     │   ├── Unreachable          no node answers at the address
     │   ├── NotLeader            another node leads it now, or none does yet: ask there, or again
     │   ├── Fenced               the leader lost its place meanwhile: ask again with the same ids
+    │   ├── NotEnoughReplicas    stored by a majority, not by all: ask again with the same ids
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
     │   └── MatchTimeout           the other side of a stream did not: nothing was handed over
@@ -222,6 +223,13 @@ class Fenced(Unavailable):
     """The node lost its place, or its link, while it worked: it may have happened, or not.
 
     Asking again with the same ids is safe.
+    """
+
+
+class NotEnoughReplicas(Unavailable):
+    """A majority of the replicas has stored it, but not all, and `acks=all` was asked for.
+
+    It stays stored. Publishing again with the same ids stores nothing more, and waits on.
     """
 
 

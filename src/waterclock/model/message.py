@@ -7,8 +7,22 @@ microsecond.
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Final, Literal, get_args
 
+from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis
+
+Acks = Literal["quorum", "leader", "all"]
+"""When a publish is answered: a majority of the replicas has flushed it, the leader has, or every
+replica has. On a node that is alone these are the same."""
+ACKS: Final[tuple[Acks, ...]] = get_args(Acks)
+"""As `Acks` of the gRPC API numbers them."""
+
+
+def check_acks(acks: str) -> None:
+    """Raise BadInput unless it is one of `ACKS`."""
+    if acks not in ACKS:
+        raise BadInput(f"acks: {acks!r} is not one of {', '.join(ACKS)}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -115,10 +115,10 @@ class LogCleaner:
         if topic.name == STREAMS_TOPIC:
             await self._tidy_streams(topic, host)
             return
-        consumed = self._groups.consumed_end(topic.name, host.partition)
         if topic.settings.is_compacted:
             if not self._has_grown(host):
                 return
+            consumed = self._consumed_end(topic, host)
             readable = store.acknowledged_end
             keep_from = readable if consumed is None else Offset(min(consumed, readable))
             if host.role != "alone" and keep_from <= store.start:
@@ -126,7 +126,7 @@ class LogCleaner:
             wanted = Wanted(keep_from=keep_from, by_key=True)
         else:
             retention = self._retention(topic)
-            awaited = consumed if retention.wait_for_groups else None
+            awaited = self._consumed_end(topic, host) if retention.wait_for_groups else None
             keep_from = retained_from(store, retention, now_ms=now_ms, consumed_end=awaited)
             if keep_from <= store.start:
                 return
@@ -135,6 +135,10 @@ class LogCleaner:
         this_pass = Pass(store, wanted, now_ms=now_ms, thinned=self._thinned)
         if await self._perform(topic, host, this_pass):
             self._compacted_bytes[host] = _size(store)
+
+    def _consumed_end(self, topic: Topic, host: PartitionHost) -> int | None:
+        """Ask only where it counts: each partition looks at the records of all groups."""
+        return self._groups.consumed_end(topic.name, host.partition)
 
     async def _tidy_streams(self, topic: Topic, host: PartitionHost) -> None:
         if self.streams is None:

@@ -25,6 +25,7 @@ from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
 from waterclock.server.cluster.single_node import check_request, of_single_nodes
+from waterclock.server.console.api import ConsoleApi
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.calls.shared_topics import SharedTopics
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.rights_sync import RightsSync
 
 log = logging.getLogger(__name__)
 
@@ -204,11 +206,13 @@ async def serve(
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
+        *ConsoleApi(node, access, cluster).operations(),
     ]
     ring_max = config.streams.ring_messages_max
     table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
+    rights = await _rights(node, access, shared, cluster)
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
@@ -222,7 +226,8 @@ async def serve(
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
-            running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
+            parts = (watch, consumers, backlog, audit, rights)
+            running = [tasks.create_task(each.run()) for each in parts if each is not None]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             servers = listener, http_server, native_server
@@ -231,8 +236,6 @@ async def serve(
             if cluster is not None:
                 asked = [*topics, *own_metrics]
                 running += _begin(cluster, server, streams, nodes, asked, services, tasks)
-            if audit is not None:
-                running.append(tasks.create_task(audit.run()))
             try:
                 yield server
             finally:
@@ -312,6 +315,20 @@ def _looks(
     from waterclock.server.cluster.processes.metrics import of_all, own_metrics
 
     return of_all(looks, cluster, node.name), own_metrics(looks)
+
+
+async def _rights(
+    node: Node, access: Access, shared: "SharedTopics | None", cluster: "Cluster | None"
+) -> "RightsSync | None":
+    """Return what shares rights with other nodes; by now this node goes by what they know."""
+    if shared is None or cluster is None:
+        return None
+    from waterclock.server.cluster.rights_sync import rights_sync
+
+    sync = rights_sync(node, access, shared.rights, cluster.peers)
+    if sync is not None:
+        await sync.settle()
+    return sync
 
 
 def _topics(

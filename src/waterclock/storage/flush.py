@@ -342,12 +342,12 @@ class FlushQueue:
         else:
             self._waiters.notify(end, call)
 
-    async def wait_flushed_here(self, end: int) -> None:
-        """Return when everything below `end` is durable here, committed or not."""
-        if self._failure is not None:
-            raise self._failure
-        if self._store.flushed_end < end:
-            await self._flush_waiters.wait(end)
+    def notify_flushed_here(self, end: int, call: Callable[[Exception | None], None]) -> None:
+        """The same when everything below `end` is durable here, committed or not."""
+        if self._failure is not None or self._store.flushed_end >= end:
+            call(self._failure)
+        else:
+            self._flush_waiters.notify(end, call)
 
     def on_readable(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back each time more can be read; return how to stop that."""

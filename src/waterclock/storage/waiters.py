@@ -9,14 +9,19 @@ from itertools import count
 class Notice:
     """A call to be made, where others wait with a future: it takes neither a task nor a turn."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_is_gone")
 
     def __init__(self, call: Callable[[Exception | None], None]) -> None:
         self._call = call
+        self._is_gone = False
+
+    def cancel(self) -> None:
+        """Nobody wants the call any more."""
+        self._is_gone = True
 
     def done(self) -> bool:
-        """It is still to be made."""
-        return False
+        """It is not to be made any more."""
+        return self._is_gone
 
     def set_result(self, _: None) -> None:
         """Say that it is reached."""
@@ -50,17 +55,27 @@ class Waiters:
         try:
             await future
         except asyncio.CancelledError:
-            self._gone += 1
-            if self._gone > len(self._heap) // 2:
-                self._heap = [waiter for waiter in self._heap if not waiter[2].done()]
-                heapq.heapify(self._heap)
-                self._gone = 0
+            self._clear_away()
             raise
 
-    def notify(self, end: int, call: Callable[[Exception | None], None]) -> None:
+    def notify(self, end: int, call: Callable[[Exception | None], None]) -> Notice:
         """Call once when `reached` is told of this end, or with the error that `fail` is given
         before. The call must not raise: others wait behind it."""
-        heapq.heappush(self._heap, (end, next(self._sequence), Notice(call)))
+        notice = Notice(call)
+        heapq.heappush(self._heap, (end, next(self._sequence), notice))
+        return notice
+
+    def withdraw(self, notice: Notice) -> None:
+        """Make a call no more that was not made yet."""
+        notice.cancel()
+        self._clear_away()
+
+    def _clear_away(self) -> None:
+        self._gone += 1
+        if self._gone > len(self._heap) // 2:
+            self._heap = [waiter for waiter in self._heap if not waiter[2].done()]
+            heapq.heapify(self._heap)
+            self._gone = 0
 
     def reached(self, end: int) -> None:
         """Wake those that wait for no more than this."""

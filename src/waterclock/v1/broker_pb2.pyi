@@ -27,6 +27,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Acks:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AcksEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Acks.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACKS_QUORUM: _Acks.ValueType  # 0
+    """a majority of the replicas has flushed them: they stay, whichever node is lost"""
+    ACKS_LEADER: _Acks.ValueType  # 1
+    """the leader has: they are lost if another leads before a majority has them"""
+    ACKS_ALL: _Acks.ValueType  # 2
+    """every replica has"""
+
+class Acks(_Acks, metaclass=_AcksEnumTypeWrapper):
+    """When a publish is answered. On a node that is alone these are the same: it has flushed the messages."""
+
+ACKS_QUORUM: Acks.ValueType  # 0
+"""a majority of the replicas has flushed them: they stay, whichever node is lost"""
+ACKS_LEADER: Acks.ValueType  # 1
+"""the leader has: they are lost if another leads before a majority has them"""
+ACKS_ALL: Acks.ValueType  # 2
+"""every replica has"""
+Global___Acks: _TypeAlias = Acks  # noqa: Y015
+
 class _Format:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -136,6 +160,7 @@ class PublishRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ALLOW_DUPLICATE_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     """absent: by key, or by id; by turns if it has neither"""
@@ -143,6 +168,7 @@ class PublishRequest(_message.Message):
     """store it even if its id was published before"""
     expires_ms: _builtins.int
     """do not deliver after this time"""
+    acks: Global___Acks.ValueType
     @_builtins.property
     def message(self) -> Global___Message: ...
     def __init__(
@@ -153,10 +179,11 @@ class PublishRequest(_message.Message):
         partition: _builtins.int | None = ...,
         allow_duplicate: _builtins.bool = ...,
         expires_ms: _builtins.int | None = ...,
+        acks: Global___Acks.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_partition", b"_partition", "expires_ms", b"expires_ms", "message", b"message", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_partition", b"_partition", "allow_duplicate", b"allow_duplicate", "expires_ms", b"expires_ms", "message", b"message", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_partition", b"_partition", "acks", b"acks", "allow_duplicate", b"allow_duplicate", "expires_ms", b"expires_ms", "message", b"message", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_ms: _TypeAlias = _typing.Literal["expires_ms"]  # noqa: Y015
     _WhichOneofArgType__expires_ms: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms"]  # noqa: Y015
@@ -211,6 +238,7 @@ class PublishBatchRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ALLOW_DUPLICATE_FIELD_NUMBER: _builtins.int
     IS_STICKY_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     arrow: _builtins.bytes
     partition: _builtins.int
@@ -220,6 +248,7 @@ class PublishBatchRequest(_message.Message):
     """Messages without a key stay together, in a partition chosen by the first of them: one append instead of many. For
     ids made for this batch, which nobody publishes again but in this same batch: dedup looks into one partition.
     """
+    acks: Global___Acks.ValueType
     def __init__(
         self,
         *,
@@ -228,10 +257,11 @@ class PublishBatchRequest(_message.Message):
         partition: _builtins.int | None = ...,
         allow_duplicate: _builtins.bool = ...,
         is_sticky: _builtins.bool = ...,
+        acks: Global___Acks.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "allow_duplicate", b"allow_duplicate", "arrow", b"arrow", "is_sticky", b"is_sticky", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "acks", b"acks", "allow_duplicate", b"allow_duplicate", "arrow", b"arrow", "is_sticky", b"is_sticky", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015

@@ -117,7 +117,7 @@ def check_writes(run: Run, findings: Findings) -> None:
         if row.kind != "fired":
             at.setdefault((poll.partition, row.offset), row.message)
     for message, sent in run.published.items():
-        if sent.outcome != "acked":
+        if sent.outcome != "acked" or sent.acks == "leader":
             continue
         is_dropped = sent.offset is not None and sent.offset < run.dropped[sent.partition]
         if message not in stored and not is_dropped:
@@ -209,7 +209,8 @@ def check_fires(run: Run, findings: Findings) -> None:
         elif at_ms is not None and at_ms < min(dues) - run.bounds.clock_ms:
             findings.add("early fire", f"{message}: read at {at_ms}, due at {sorted(dues)}")
         latest_ms = max(run.healed_ms, *dues) + run.bounds.clock_ms + run.bounds.heal_ms
-        is_open = sent.outcome == "acked" and not may_be_cancelled
+        is_kept = sent.outcome == "acked" and sent.acks != "leader"
+        is_open = is_kept and not may_be_cancelled
         if at_ms is None and is_open and latest_ms <= run.ended_ms:
             findings.add("unfired", f"{message} of {sent.partition}, due at {sorted(dues)}")
 

@@ -23,6 +23,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from waterclock.model.message import Acks
+
 Outcome = Literal["acked", "refused", "unknown"]
 RowKind = Literal["data", "scheduled", "fired"]
 
@@ -39,6 +41,8 @@ class Published(msgspec.Struct, frozen=True, tag=True):
     offset: int | None = None
     """What the answer said; None if there was none."""
     due_ms: int | None = None
+    acks: Acks = "quorum"
+    """What the answer waited for. One that waited for the leader alone promises nothing."""
 
 
 class Changed(msgspec.Struct, frozen=True, tag=True):

@@ -104,6 +104,12 @@ def test_retention_may_take_what_is_old() -> None:
     assert kinds([*events, Dropped(P, 5)]) == set()
 
 
+def test_what_waited_for_the_leader_alone_may_be_lost() -> None:
+    lost = [published("e", 7, acks="leader"), published("f", 1, acks="leader", due_ms=500)]
+    assert kinds([*GOOD, *lost]) == set()
+    assert kinds([*GOOD, published("e", 7, acks="all")]) == {"lost write"}
+
+
 def test_what_may_have_been_cancelled_may_fire_or_not() -> None:
     events = [*GOOD, published("f", 6, due_ms=500), Changed("f", 200, 300, "unknown")]
     rows = [Row(6, "scheduled", "f"), Row(7, "fired", "f")]

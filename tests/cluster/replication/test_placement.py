@@ -220,6 +220,25 @@ def test_a_lost_one_that_is_back_in_time_stays_and_the_one_too_many_goes():
     ]
 
 
+def test_of_two_voters_too_many_one_goes_after_the_other_those_that_are_away_first():
+    five = PartitionRecord(
+        epoch=1, state="leading", leader="a:d", replicas=("a:d", "b:d", "c:d", "d:d", "e:d")
+    )
+    places = Places(
+        record=five,
+        factor=3,
+        nodes=nodes(a="", b="", c="", d=""),
+        load={"a": 1, "b": 2, "c": 1, "d": 1},
+        caught_up=ids("a", "b", "c", "d"),
+    )
+
+    assert [(each.do, node_of(each.replica)) for each in steps(places)] == [
+        ("drop", "e"),
+        ("drop", "b"),
+    ]
+    assert replace(places, nodes=nodes(a="", b="")).next_step() is None
+
+
 def test_a_copy_that_everybody_has_votes_in_the_place_of_a_lost_one():
     over = nodes(a="", b="", d="", e="")
     places = Places(
@@ -306,12 +325,13 @@ def check_step(places: Places, step: Step) -> None:
 
 @st.composite
 def wanted_places(draw: st.DrawFn) -> Places:
-    """Draw a partition that is well, on some of up to seven nodes, and what people want of it."""
+    """Draw a partition that is well, on some of up to seven nodes, and what people want of it. It
+    may have more voters than it should: its factor was another, or much came at once."""
     count = draw(st.integers(1, 7))
     zones = draw(st.lists(st.sampled_from("xyz"), min_size=count, max_size=count))
     names = [f"n{number}" for number in range(count)]
     factor = draw(st.integers(1, min(5, count)))
-    having = draw(st.permutations(names))[:factor]
+    having = draw(st.permutations(names))[: draw(st.integers(factor, min(5, count)))]
     replicas = tuple(f"{name}:d" for name in having)
     is_everywhere = draw(st.booleans()) and count <= 5
     record = PartitionRecord(

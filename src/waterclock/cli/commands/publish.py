@@ -6,7 +6,7 @@ read, so it also serves at the end of a pipe that never closes.
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
@@ -14,7 +14,7 @@ from waterclock.cli.arguments import headers_of, maybe_bytes
 from waterclock.cli.commands.repeats import tell_recurrence
 from waterclock.cli.local_zone import here
 from waterclock.cli.node_call import call
-from waterclock.cli.options import Address, AsJson, Cron, Expires, Header, Key, Topic, Zone
+from waterclock.cli.options import Acks, Address, AsJson, Cron, Expires, Header, Key, Topic, Zone
 from waterclock.cli.output.terminal import (
     bytes_json,
     bytes_text,
@@ -27,14 +27,20 @@ from waterclock.cli.output.terminal import (
     time_text,
 )
 from waterclock.model.errors import BadInput, WaterclockError
+from waterclock.model.message import check_acks
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
     from waterclock.client.results import Receipt
     from waterclock.client.unary.client import UnaryClient
+    from waterclock.model.message import Acks as AcksLevel
     from waterclock.model.message import Message
     from waterclock.model.views import Recurrence
 
+MessageId = Annotated[
+    str | None,
+    typer.Option("--id", metavar="ID", help="Publishing an id again changes nothing."),
+]
 ID_CHARS = 60
 STDIN = Path("-")
 
@@ -50,6 +56,7 @@ class _Wanted(NamedTuple):
     message_id: bytes | None
     expires: str | None
     partition: int | None
+    acks: "AcksLevel"
 
 
 def publish(
@@ -64,10 +71,7 @@ def publish(
         str | None,
         typer.Option(metavar="TIME", help="Deliver then: 5m, 18:00, 'tomorrow 9:00', 2026-12-24."),
     ] = None,
-    message_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="ID", help="Publishing an id again changes nothing."),
-    ] = None,
+    message_id: MessageId = None,
     expires: Expires = None,
     partition: Annotated[
         int | None,
@@ -77,6 +81,7 @@ def publish(
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", help="Each line is a message; - is stdin."),
     ] = None,
+    acks: Acks = "quorum",
     is_tombstone: Annotated[
         bool, typer.Option("--tombstone", help="No value: on a compacted topic, deletes the key.")
     ] = False,
@@ -104,6 +109,7 @@ def publish(
         maybe_bytes(message_id),
         None if expires is None else here(expires),
         partition,
+        _acks(acks),
     )
     if file is not None:
         _publish_lines(file, wanted, cron, address, as_json=as_json)
@@ -112,6 +118,11 @@ def publish(
         tell_recurrence(made, as_json=as_json)
     else:
         _publish_one(wanted, address, as_json=as_json)
+
+
+def _acks(text: str) -> "AcksLevel":
+    check_acks(text)
+    return cast("AcksLevel", text)
 
 
 # One message
@@ -145,6 +156,7 @@ async def _publish(client: "UnaryClient", wanted: _Wanted) -> "tuple[Receipt, in
         message_id=wanted.message_id,
         expires=wanted.expires,
         partition=wanted.partition,
+        acks=wanted.acks,
     )
     return receipt, due_ms, now_ms
 
@@ -166,8 +178,8 @@ async def _repeat(
     from waterclock.client.due import Cron as CronRule
     from waterclock.client.schedule import recurrence_name
 
-    if wanted.at or wanted.message_id or wanted.partition is not None:
-        raise BadInput("--cron: what repeats has no --at, --id or --partition of its own")
+    if wanted.at or wanted.message_id or wanted.partition is not None or wanted.acks != "quorum":
+        raise BadInput("--cron: what repeats has no --at, --id, --partition or --acks of its own")
     rule = CronRule(cron, zone)
     return await client.schedule.repeat(
         name or recurrence_name(wanted.topic, rule, wanted.value, wanted.key),
@@ -217,7 +229,7 @@ async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:
             async for lines in lines_of(number, advance=advance):
                 messages = _messages(lines, wanted, node_now_ms(client))
                 receipts = await client.publish_many(
-                    wanted.topic, messages, partition=wanted.partition
+                    wanted.topic, messages, partition=wanted.partition, acks=wanted.acks
                 )
                 tell_made(wanted.topic, max(each.made_partitions for each in receipts))
                 count += len(messages)

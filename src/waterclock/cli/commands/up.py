@@ -347,4 +347,5 @@ def _lines(config: "Config", addresses: "Addresses") -> list[tuple[str, str]]:
         file, ca = (shlex.quote(str(each)) for each in (credential, credential.with_name("ca.pem")))
         lines.insert(0, (f"export WATERCLOCK_CREDENTIAL=@{file}", "be its admin"))
         curl = f'curl --cacert {ca} -H "Authorization: Bearer $(cat {file})"'
-    return [*lines, (f"{curl} {addresses.http}/metrics", "how it is doing")]
+    lines.append((f"{curl} {addresses.http}/metrics", "how it is doing; a browser shows it at /"))
+    return lines

@@ -30,7 +30,7 @@ from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.results import Receipt
 from waterclock.client.settings import ClientSettings
 from waterclock.client.target import Given
-from waterclock.model.message import Message
+from waterclock.model.message import Acks, Message
 from waterclock.model.views import NodeInfo, Recurrence
 from waterclock.security.credential import Credential
 
@@ -114,6 +114,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt: ...
 
     @overload
@@ -129,6 +130,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt | Recurrence: ...
 
     def publish(
@@ -143,6 +145,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> Receipt | Recurrence:
         """Publish a message, now or for later; it is durable on return.
 
@@ -151,7 +154,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         which types cannot tell. A text is in UTC unless it names a zone.
         `expires` is the time from which on it is of no use, a delay counting from when it is due.
         Publishing a `message_id` again changes nothing, which makes it safe to try again after an
-        error.
+        error. `acks` says when it counts as durable in a cluster, else `ClientSettings.acks` does.
         """
         return self._loop.run(
             self._twin.publish(
@@ -164,6 +167,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
                 expires=expires,
                 partition=partition,
                 allow_duplicate=allow_duplicate,
+                acks=acks,
             )
         )
 
@@ -174,6 +178,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         *,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> list[Receipt]:
         """Publish messages in order, in as few batches as they fit; all are durable on return.
 
@@ -182,7 +187,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         """
         return self._loop.run(
             self._twin.publish_many(
-                topic, messages, partition=partition, allow_duplicate=allow_duplicate
+                topic, messages, partition=partition, allow_duplicate=allow_duplicate, acks=acks
             )
         )
 
@@ -193,12 +198,13 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         *,
         partition: int | None = None,
         allow_duplicate: bool = False,
+        acks: Acks | None = None,
     ) -> ArrowReceipt:
         """Publish an Arrow record batch: a column `value`, and perhaps `key`, `headers`, `due_ms`
         and `message_id`."""
         return self._loop.run(
             self._twin.publish_arrow(
-                topic, batch, partition=partition, allow_duplicate=allow_duplicate
+                topic, batch, partition=partition, allow_duplicate=allow_duplicate, acks=acks
             )
         )
 

@@ -246,6 +246,7 @@ class Subscription:
         while True:
             address = self._connection.address
             error = await self._run_stream(self._session)
+            _log.debug("stream_ended subscription=%r address=%s error=%r", self, address, error)
             if self._session.is_open:
                 backoff.reset()
             self._session.void()

@@ -41,16 +41,17 @@ from waterclock.model.errors import (
     BadInput,
     Closed,
     LimitExceeded,
+    NotEnoughReplicas,
     TimedOut,
     WaterclockError,
 )
-from waterclock.model.message import Message
+from waterclock.model.message import ACKS, Acks, Message, check_acks
 from waterclock.model.names import check_topic_name
 from waterclock.model.views import NodeInfo
 from waterclock.v1 import broker_pb2
 
-Destination = tuple[str, int | None, bool]
-"""Topic, partition if one was named, and whether repeats are allowed."""
+Destination = tuple[str, int | None, bool, Acks]
+"""Topic, partition if one was named, whether repeats are allowed, and when the node answers."""
 
 _MESSAGE_FIELDS = ("batch", "due", "header", "key", "message", "request")
 """How limits on messages and batches are called; others are limits on the node as a whole."""
@@ -59,10 +60,11 @@ _MESSAGE_FIELDS = ("batch", "due", "header", "key", "message", "request")
 class Route:
     """A destination, the accumulator of its batches, and the timer that ends their lingering."""
 
-    __slots__ = ("accumulator", "allow_duplicate", "partition", "timer", "topic")
+    __slots__ = ("accumulator", "acks", "allow_duplicate", "partition", "timer", "topic")
 
     def __init__(self, destination: Destination, in_flight_max: int) -> None:
-        self.topic, self.partition, self.allow_duplicate = destination
+        self.topic, self.partition, self.allow_duplicate, acks = destination
+        self.acks = acks_number(acks)
         self.accumulator: Accumulator[ProducerBatch] = Accumulator(in_flight_max=in_flight_max)
         self.timer: asyncio.TimerHandle | None = None
 
@@ -159,8 +161,9 @@ class Producer:
 
     async def publish_arrow(self, destination: Destination, batch: pa.RecordBatch) -> ArrowReceipt:
         """Publish rows in order; return when all are durable."""
-        topic, partition, allow_duplicate = destination
+        topic, partition, allow_duplicate, acks = destination
         check_topic_name(topic)
+        check_acks(acks)
         if self._is_closed:
             raise Closed("the client is closed")
         rows = messages_of(batch, self._connection.clock.now_ms())
@@ -181,6 +184,7 @@ class Producer:
                         partition=partition,
                         allow_duplicate=allow_duplicate,
                         is_sticky="message_id" not in batch.schema.names,
+                        acks=acks_number(acks),
                     )
                     answers.append(await self._attempt(request, ends_ms))
                 finally:
@@ -240,6 +244,7 @@ class Producer:
     def _new_route(self, destination: Destination, size: int) -> Route:
         try:
             check_topic_name(destination[0])
+            check_acks(destination[-1])
         except BadInput:
             self._send_buffer.give(size)
             raise
@@ -295,6 +300,7 @@ class Producer:
             partition=route.partition,
             allow_duplicate=route.allow_duplicate,
             is_sticky=batch.is_sticky,
+            acks=route.acks,
         )
         try:
             answer = await self._attempt(request, batch.ends_ms)
@@ -328,7 +334,7 @@ class Producer:
                 is_left = connection.failed(address, error, backoff.failures)
                 if is_left:
                     self._publish_stream.leave(address)
-                elif not is_transient(error):
+                elif not is_transient(error) or _is_stored(request, error):
                     raise
                 self._wait.away(error)
             else:
@@ -369,6 +375,16 @@ class Producer:
         for task in self._sends:
             task.cancel()
         self._publish_stream.close()
+
+
+def acks_number(acks: Acks) -> broker_pb2.Acks.ValueType:
+    """Return it as requests have it."""
+    return broker_pb2.Acks.ValueType(ACKS.index(acks))
+
+
+def _is_stored(request: broker_pb2.PublishBatchRequest, error: WaterclockError) -> bool:
+    """Return whether a retry would only store the same once more."""
+    return request.allow_duplicate and isinstance(error, NotEnoughReplicas)
 
 
 def _may_be_one(error: BadInput) -> bool:

@@ -16,6 +16,7 @@ from waterclock.client.target import Given
 from waterclock.client.unary.connection import UnaryConnection
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7
+from waterclock.model.message import ACKS, Acks, check_acks
 from waterclock.v1 import broker_pb2
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class UnaryClient:
         message_id: bytes | None = None,
         expires: "When | None" = None,
         partition: int | None = None,
+        acks: Acks = "quorum",
     ) -> Receipt:
         """Publish a message, now or for later; it is durable on return.
 
@@ -132,6 +134,7 @@ class UnaryClient:
         """
         if message_id == b"":
             raise BadInput("message_id must not be empty")
+        check_acks(acks)
         now_ms = self._connection.now_ms()
         if message_id is None:
             message_id = uuid7(now_ms, os.urandom(UUID7_ENTROPY_BYTES))
@@ -151,6 +154,7 @@ class UnaryClient:
             ),
             partition=partition,
             expires_ms=until_ms,
+            acks=broker_pb2.Acks.ValueType(ACKS.index(acks)),
         )
         done = await self._connection.call_safely(self._connection.broker.Publish, request)
         receipt = Receipt(topic, done.partition, done.offset, done.message_id, done.is_new)

@@ -163,6 +163,11 @@ class Leadership:
         """Return the end that every voter has flushed."""
         return min(self.flushed_end_of(each) for voters in self._voter_sets for each in voters)
 
+    def voters_behind(self, end: Offset) -> list[ReplicaId]:
+        """Return the voters that have not flushed so much."""
+        voters = {each for voters in self._voter_sets for each in voters}
+        return sorted(each for each in voters if self.flushed_end_of(each) < end)
+
     def flushed(self) -> list[Effect]:
         """Count what this replica has flushed itself."""
         return self._advance()

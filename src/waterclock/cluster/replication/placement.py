@@ -243,8 +243,7 @@ class Places:
 
     def _surplus(self) -> ReplicaId | None:
         """Return a voter that is not needed: one that is lost or to go, whose place another has
-        taken, or of one too many the one that can best be spared. Many too many are somebody's
-        mistake."""
+        taken, or of those too many the one that can best be spared, as long as enough are there."""
         alive = [each for each in self._kept if each in self._alive]
         is_full = len(self._voters) == REPLICAS_MAX and bool(self._ready)
         for each in self._voters:
@@ -257,7 +256,7 @@ class Places:
                 return each
         if is_full and self._ready[0] == self._moved():
             return self._spared(alive)
-        if len(self._kept) != self._wanted + 1 or len(alive) < self._wanted:
+        if len(self._kept) <= self._wanted or len(alive) < self._wanted:
             return None
         away = [each for each in self._kept if each not in alive]
         return away[0] if away else self._spared(alive)

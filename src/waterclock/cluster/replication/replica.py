@@ -133,6 +133,10 @@ class Replica:
         """What every voter has flushed, as far as the leader knows."""
         return self._leadership.flushed_by_all() if self._leadership is not None else Offset(0)
 
+    def voters_behind(self, end: Offset) -> list[ReplicaId]:
+        """Return the voters that have not flushed so much, as far as the leader knows."""
+        return [] if self._leadership is None else self._leadership.voters_behind(end)
+
     def flushed_end_of(self, replica: ReplicaId) -> Offset | None:
         """Return what a replica has flushed, as far as the leader knows; None on any other."""
         return None if self._leadership is None else self._leadership.flushed_end_of(replica)

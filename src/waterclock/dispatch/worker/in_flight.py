@@ -59,6 +59,10 @@ class InFlight:
         self._since = {u: held for u, held in self._since.items() if held[1] is not link}
         self._tell_if_empty()
 
+    def holds_of(self, link: object) -> bool:
+        """Tell whether something is in flight that came by a connection."""
+        return any(held[1] is link for held in self._since.values())
+
     async def until_empty(self) -> None:
         """Return when nothing is in flight."""
         while self._since:

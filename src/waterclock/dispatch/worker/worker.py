@@ -277,6 +277,20 @@ class Worker:
                 if other.epoch < welcome.epoch and other.welcome is not None:
                     other.is_stale = True
                     self._in_flight.drop(other)
+        self._retire_dialled()
+
+    def _retire_dialled(self) -> None:
+        """Let go of the connection that we dialled, if its leader has dialled us too: it would take
+        us for two. Not of the other one, which it would dial again and again."""
+        dialled = self._dialled
+        if dialled is None or dialled.welcome is None or dialled.retires_at is not None:
+            return
+        others = (each for each in self._links if each is not dialled and not each.is_stale)
+        if any(each.is_open and each.epoch == dialled.epoch for each in others):
+            # A little later: more may be on its way, sent before the leader hears of this.
+            dialled.retires_at = asyncio.get_running_loop().time() + TICK_S
+            dialled.credit = 0
+            dialled.send(encode_credit(epoch=dialled.epoch, credit=0))
 
     def _is_refused(self, link: LeaderLink, epoch: int, messages: int) -> bool:
         if epoch == self.epoch and not link.is_stale and link.welcome is not None:
@@ -435,7 +449,11 @@ class Worker:
             return
         if link.is_stale:
             return
-        if not self._is_stopping.is_set():
+        if link.retires_at is not None:
+            if now >= link.retires_at and not self._in_flight.holds_of(link):
+                link.close("its leader has dialled this worker too", epoch=link.epoch)
+                return
+        elif not self._is_stopping.is_set():
             credit = self._in_flight.adapt(deadline_s=deadline_s, now=now)
             if credit != link.credit:
                 link.credit = credit

@@ -284,6 +284,11 @@ class Groups:
             partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
             for partition in partitions:
                 self._begin(topic, partition, await position_of(partition, start, start_ms))
+            # Logs that were opened anew meanwhile, or added, told only groups that were here.
+            for partition in partitions:
+                partition.reopen(self._logs.of(partition.host))
+            more = topic.partitions[len(partitions) :]
+            partitions += [self._partition(topic, each, None, new_run_id()) for each in more]
             host = self._add(topic, group, partitions, 0, metadata)
             host.active_ms = self.now_ms()
             try:

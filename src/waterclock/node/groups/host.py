@@ -227,11 +227,14 @@ class GroupHost:
 
     def _listen(self, partition: GroupPartition) -> None:
         if partition.is_readable:
-            pulled = self._pulled if partition.is_remote else self.delivery.readable
-            partition.listen(partial(pulled, partition))
+            partition.listen(partial(self._readable, partition))
 
-    def _pulled(self, partition: GroupPartition) -> None:
-        """Go on with what came of a log that another node has."""
+    def _readable(self, partition: GroupPartition) -> None:
+        """Go on with a log that has grown, or of which more was pulled from another node.
+
+        What is queued already may have waited for that: it was planned before the log was opened
+        anew, and was not known to be committed since.
+        """
         self.delivery.readable(partition)
         if partition.session is not None:
             partition.session.wake()

@@ -92,11 +92,6 @@ class GroupPartition:
         """Say if [start, end) can be read now; of a log elsewhere, its beginning."""
         return self._log is not None and self._log.has(start, end)
 
-    @property
-    def is_remote(self) -> bool:
-        """What is read here comes from another node."""
-        return isinstance(self._log, RemoteLog)
-
     def listen(self, serve: Callable[[], None]) -> None:
         """Have something called when there is more to read."""
         log = self.log

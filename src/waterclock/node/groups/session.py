@@ -247,8 +247,9 @@ class Session:
     # What the group does
 
     def wake(self) -> None:
-        """Look again at what is queued: its log was opened anew, or more of it was pulled."""
-        self._wake()
+        """Look again at what is queued: its log was opened anew, or more of it can be read."""
+        if self._queue:
+            self._wake()
 
     def notify(self, notice: Assigned | Revoked | Lost) -> None:
         """Queue a notice about a partition."""

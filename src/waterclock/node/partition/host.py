@@ -16,7 +16,7 @@ What is published on a node that does not lead goes on to the leader, through `r
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -36,6 +36,7 @@ from waterclock.model.errors import (
     Unavailable,
 )
 from waterclock.model.ids import Epoch, Offset
+from waterclock.model.message import Acks
 from waterclock.model.views import PartitionInfo
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.partition.tracing import partition_spans
@@ -53,8 +54,8 @@ T = TypeVar("T")
 Int64s = npt.NDArray[np.int64]
 Parts = tuple[PartitionStore, FlushQueue]
 Role = Literal["alone", "leader", "follower", "closed"]
-Acks = Literal["quorum", "leader", "all"]
-"""When a publish is answered: a majority has flushed it, the leader has, or all replicas have."""
+Notified = Callable[[Exception | None], None]
+"""Called when something may be answered for, or with why it may not."""
 
 log = logging.getLogger(__name__)
 
@@ -125,8 +126,8 @@ class PartitionHost:
         """Removes the files of a replica that is closed; blocks, and says if there were any."""
         self.rewriting = asyncio.Lock()
         """Held while a segment is rewritten: nobody may close the log then."""
-        self.wait_flushed_by_all: Callable[[int], Awaitable[None]] | None = None
-        """Set by whoever replicates it: for `acks` of `all`."""
+        self.notify_flushed_by_all: Callable[[int, Notified], None] | None = None
+        """Set by whoever replicates it: calls when all replicas have flushed up to an offset."""
         self._opening = opening
         self._loading = loading
         self._opened: Parts | None = None
@@ -216,13 +217,32 @@ class PartitionHost:
         self, batch: Batch, appended: Appended, *, begun: float, acks: Acks = "quorum"
     ) -> None:
         """Return when what was appended, at the time `begun`, may be answered for."""
-        if acks == "leader" and self.role != "alone":
-            await self.flush_queue.wait_flushed_here(appended.durable_at)
+        end = appended.durable_at
+        if acks == "quorum" or self.role == "alone":
+            await self.flush_queue.wait_flushed(end)
         else:
-            await self.flush_queue.wait_flushed(appended.durable_at)
-        if acks == "all" and self.wait_flushed_by_all is not None:
-            await self.wait_flushed_by_all(appended.durable_at)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.notify_acks(end, partial(_settle, future), acks=acks)
+            await future
         self.note_durable(batch, begun=begun)
+
+    def notify_acks(self, end: Offset, call: Notified, *, acks: Acks) -> None:
+        """Call, perhaps at once, when everything below `end` is as durable as `acks` says, or with
+        why it will not be. The call must not raise."""
+        queue = self.flush_queue
+        if acks == "quorum" or self.role == "alone":
+            queue.notify_flushed(end, call)
+        elif acks == "leader":
+            queue.notify_flushed_here(end, call)
+        else:
+            # First a majority: what all have flushed could still be cut, before it is committed.
+            queue.notify_flushed(end, partial(self._committed, end, call))
+
+    def _committed(self, end: Offset, call: Notified, error: Exception | None) -> None:
+        if error is not None or self.notify_flushed_by_all is None:
+            call(error)
+        else:
+            self.notify_flushed_by_all(end, call)
 
     def note_durable(self, batch: Batch, *, begun: float) -> None:
         """Note that what was appended at the time `begun` may be answered for."""
@@ -435,6 +455,15 @@ class PartitionHost:
                 raise NotLeader(f"{self.topic}/{self.partition}", leader=self.leader)
             raise PartitionFaulty(f"{self.topic}/{self.partition} is not open: {self.problem}")
         return self._opened
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return  # whoever waited is gone
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def _close_opened(opened: tuple[Parts, ReplicaLog]) -> None:

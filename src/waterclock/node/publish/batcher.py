@@ -21,7 +21,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7
 from waterclock.model.limits import Limits
-from waterclock.model.message import Message
+from waterclock.model.message import Acks, Message
 from waterclock.model.names import check_not_own
 from waterclock.model.units import MIB
 from waterclock.node.partition.host import PartitionHost
@@ -47,8 +47,8 @@ class PublishedOne(NamedTuple):
 
 
 Waiter = asyncio.Future[PublishedOne]
-Destination = tuple[PartitionHost, bool]
-"""A partition, and whether repeats are allowed."""
+Destination = tuple[PartitionHost, bool, Acks]
+"""A partition, whether repeats are allowed, and when to answer: a batch is answered as a whole."""
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class PublishBatcher:
         partition: int | None = None,
         allow_duplicate: bool = False,
         expires_ms: int | None = None,
+        acks: Acks = "quorum",
     ) -> PublishedOne:
         """Publish one message; it is durable on return."""
         check_not_own(topic)
@@ -115,21 +116,18 @@ class PublishBatcher:
         if host.role in ("alone", "leader"):  # else another node says whether it can
             host.store.check_appendable()
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._add(host, message, waiter, allow_duplicate=allow_duplicate)
+        self._add((host, allow_duplicate, acks), message, waiter)
         published = await waiter
         return published._replace(made_partitions=made_partitions) if made_partitions else published
 
-    def _add(
-        self, host: PartitionHost, message: Message, waiter: Waiter, *, allow_duplicate: bool
-    ) -> None:
+    def _add(self, key: Destination, message: Message, waiter: Waiter) -> None:
         if self._tasks is None:
             raise Stopping("the node is stopping")
-        key = host, allow_duplicate
         pending = self._open.get(key)
         if pending is None:
             pending = self._open[key] = _PendingBatch()
             loop = asyncio.get_running_loop()
-            if key in self._in_flight or self._has_company.get(host, False):
+            if key in self._in_flight or self._has_company.get(key[0], False):
                 loop.call_later(self._linger_s, self._send, key, pending)
             else:
                 loop.call_soon(self._send, key, pending)
@@ -149,7 +147,7 @@ class PublishBatcher:
             topic.next_turn()
         self._has_company[key[0]] = len(pending.messages) >= COMPANY_MIN
         self._in_flight[key] = self._in_flight.get(key, 0) + 1
-        task = self._tasks.create_task(self._publish(*key, pending))
+        task = self._tasks.create_task(self._publish(key, pending))
         task.add_done_callback(partial(self._landed, key, pending))
 
     def _landed(self, key: Destination, pending: _PendingBatch, task: asyncio.Task[None]) -> None:
@@ -162,20 +160,19 @@ class PublishBatcher:
             if key in self._open and not self._has_company[key[0]]:
                 self._send(key, self._open[key])
 
-    async def _publish(
-        self, host: PartitionHost, allow_duplicate: bool, pending: _PendingBatch
-    ) -> None:
+    async def _publish(self, key: Destination, pending: _PendingBatch) -> None:
+        host, allow_duplicate, acks = key
         messages, waiters = pending.messages, pending.waiters
         try:
             now_ms = self._clock.now_ms()
             batch = encode_batch(messages, self._limits, now_ms=now_ms)
-            appended = await host.publish(batch, allow_duplicate=allow_duplicate)
+            appended = await host.publish(batch, allow_duplicate=allow_duplicate, acks=acks)
         except BadInput as error:
             if len(messages) == 1:
                 _fail(waiters, error)
                 return
             for part in self._apart(pending):
-                await self._publish(host, allow_duplicate, part)
+                await self._publish(key, part)
         except WaterclockError as error:
             _fail(waiters, error)
         else:

@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
-from waterclock.log.lone_message import parse_any
+from waterclock.log.lone_message import LoneMessage, parse_any
 from waterclock.log.lone_rows import LoneRows
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
+from waterclock.model.message import Acks
 from waterclock.model.names import check_not_own
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
@@ -66,6 +67,7 @@ class Publisher:
         partition: int | None = None,
         allow_duplicate: bool = False,
         is_sticky: bool = False,
+        acks: Acks = "quorum",
     ) -> Published:
         """Publish a batch of Arrow bytes; it is durable on return."""
         batch = parse_any(arrow, self._limits, now_ms=self._clock.now_ms())
@@ -76,6 +78,7 @@ class Publisher:
             partition=partition,
             allow_duplicate=allow_duplicate,
             is_sticky=is_sticky,
+            acks=acks,
         )
         return replace(published, made_partitions=made_partitions) if made_partitions else published
 
@@ -88,6 +91,7 @@ class Publisher:
         partition: int | None = None,
         allow_duplicate: bool = False,
         is_sticky: bool = False,
+        acks: Acks = "quorum",
     ) -> bool:
         """Publish a batch for one partition that this node leads, without a task: it is appended on
         return, and `on_durable` is called, perhaps at once, when it is durable or will not be.
@@ -107,7 +111,7 @@ class Publisher:
                 host.note_durable(batch, begun=begun)
             on_durable(_answer(where, appended) if error is None else error)
 
-        host.flush_queue.notify_flushed(appended.durable_at, flushed)
+        host.notify_acks(appended.durable_at, flushed, acks=acks)
         return True
 
     async def publish_parsed(
@@ -118,13 +122,15 @@ class Publisher:
         partition: int | None = None,
         allow_duplicate: bool = False,
         is_sticky: bool = False,
+        acks: Acks = "quorum",
     ) -> Published:
         """Publish a batch that was parsed; it is durable on return."""
         check_not_own(topic.name)
         where = _where(topic, batch, is_sticky=is_sticky) if partition is None else partition
         if isinstance(where, int):
             host = topic.partition(where)
-            return _answer(where, await host.publish(batch, allow_duplicate=allow_duplicate))
+            appended = await host.publish(batch, allow_duplicate=allow_duplicate, acks=acks)
+            return _answer(where, appended)
         hosts = [topic.partition(number) for number in where.tolist()]
         if hosts[0].role == "alone":
             spread = SpreadBatch(batch, hosts, where)
@@ -137,17 +143,18 @@ class Publisher:
             [topic.partition(number) for number, _ in parts],
             [part for _, part in parts],
             allow_duplicate=allow_duplicate,
+            acks=acks,
         )
         return _joined(where, order, answers)
 
 
 async def _publish_anywhere(
-    hosts: list[PartitionHost], batches: list[Batch], *, allow_duplicate: bool
+    hosts: list[PartitionHost], batches: list[Batch], *, allow_duplicate: bool, acks: Acks
 ) -> list[Appended]:
     """Publish every part where its partition is led."""
     return await asyncio.gather(
         *(
-            host.publish(batch, allow_duplicate=allow_duplicate)
+            host.publish(batch, allow_duplicate=allow_duplicate, acks=acks)
             for host, batch in zip(hosts, batches, strict=True)
         )
     )
@@ -158,6 +165,8 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     count = len(topic.partitions)
     if count == 1:
         return 0
+    if isinstance(batch, LoneMessage):
+        return partition_of_key(batch.first_id if batch.key is None else batch.key, count)
     keys = batch.rows.column("key")
     keyless: int | Int32s = 0
     if keys.null_count and is_sticky:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.message import ACKS, Acks
 
 Ranges = list[tuple[int, int]]
 
@@ -17,6 +18,15 @@ def member_of(enum: EnumType, field: str, value: int) -> int:
     if value not in enum.values():
         raise BadInput(f"{field}: {value} is not one of {sorted(enum.values())}")
     return value
+
+
+def acks_of(value: int) -> Acks:
+    """Return when a publish is to be answered; raise unless it is a value that this release
+    knows."""
+    if not 0 <= value < len(ACKS):
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(ACKS))
+        raise BadInput(f"acks: {value} is not one of {known}")
+    return ACKS[value]
 
 
 def check_not_negative(**fields: int) -> None:

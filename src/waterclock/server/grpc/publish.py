@@ -22,6 +22,7 @@ from waterclock.node.node import Node
 from waterclock.node.publish.publisher import Published
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import BytesInFlight, Calls, Stream
+from waterclock.server.grpc.fields import acks_of
 from waterclock.server.statuses import Status, status_of
 from waterclock.v1 import broker_pb2 as pb
 
@@ -46,6 +47,7 @@ class PublishApi:
                 partition=request.partition if request.HasField("partition") else None,
                 allow_duplicate=request.allow_duplicate,
                 expires_ms=request.expires_ms if request.HasField("expires_ms") else None,
+                acks=acks_of(request.acks),
             )
         return pb.PublishResponse(
             partition=published.partition,
@@ -64,6 +66,7 @@ class PublishApi:
                 partition=request.partition if request.HasField("partition") else None,
                 allow_duplicate=request.allow_duplicate,
                 is_sticky=request.is_sticky,
+                acks=acks_of(request.acks),
             )
         return batch_response(published)
 
@@ -125,6 +128,7 @@ class Producer:
         node, partition = self._node, batch.partition if batch.HasField("partition") else None
         # If the batch is refused, or the topic cannot be made, publishing it tells why.
         with suppress(WaterclockError):
+            acks_of(batch.acks)
             parse_batch(batch.arrow, node.config.limits, now_ms=node.clock.now_ms())
             return (await node.topics.ensure(batch.topic, partition=partition)).made_partitions
         return 0
@@ -150,6 +154,7 @@ class Producer:
                 partition=batch.partition if batch.HasField("partition") else None,
                 allow_duplicate=batch.allow_duplicate,
                 is_sticky=batch.is_sticky,
+                acks=acks_of(batch.acks),
             )
             answer.published.CopyFrom(batch_response(published))
             answer.published.made_partitions = answer.published.made_partitions or made

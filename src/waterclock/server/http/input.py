@@ -42,7 +42,7 @@ _FLOAT_FOR_INT = re.compile(r"Expected `int\b.*`, got `float`")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 LIMIT = "limits."
 """Begins a number of a schema that is a limit of the configuration; see `openapi.py`."""
-_OF_WHAT = re.compile(r"(?:(?:time|duration|when|cron): )+|(?:duration|when) (?=exceeds )")
+_OF_WHAT = re.compile(r"(?:(?:time|duration|when|cron|acks): )+|(?:duration|when) (?=exceeds )")
 
 
 def query_of(request: Request) -> dict[str, str]:

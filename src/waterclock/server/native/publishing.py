@@ -26,6 +26,7 @@ from waterclock.node.publish.publisher import Published
 from waterclock.node.topics import Topic
 from waterclock.server.access import Asked, Demand, permit_of
 from waterclock.server.calls import MethodCounters
+from waterclock.server.grpc.fields import acks_of
 from waterclock.server.grpc.publish import batch_response, problem_of
 from waterclock.server.statuses import ours, status_of
 from waterclock.v1.broker_pb2 import PublishBatchRequest
@@ -130,6 +131,7 @@ class Publishing:
                 partition=partition,
                 allow_duplicate=request.allow_duplicate,
                 is_sticky=request.is_sticky,
+                acks=acks_of(request.acks),
             )
         except Exception as error:
             self._durable(one, made, error)
@@ -205,6 +207,7 @@ class Publishing:
                 partition=partition,
                 allow_duplicate=request.allow_duplicate,
                 is_sticky=request.is_sticky,
+                acks=acks_of(request.acks),
             )
         except Exception as error:
             outcome = error
@@ -254,5 +257,6 @@ class Publishing:
         partition = request.partition if request.HasField("partition") else None
         self._check(request)
         # What is refused makes no topic.
+        acks_of(request.acks)
         parse_any(request.arrow, node.config.limits, now_ms=node.clock.now_ms())
         return (await node.topics.ensure(request.topic, partition=partition)).made_partitions

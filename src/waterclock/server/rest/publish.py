@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -10,7 +10,7 @@ from waterclock.log.batch import encode_batch
 from waterclock.log.expiry import expiring
 from waterclock.model.errors import LimitExceeded
 from waterclock.model.limits import Limits, check
-from waterclock.model.message import Message
+from waterclock.model.message import ACKS, Acks, Message, check_acks
 from waterclock.node.node import Node
 from waterclock.node.publish.publisher import Published
 from waterclock.runtime.trace_context import (
@@ -22,7 +22,7 @@ from waterclock.runtime.trace_context import (
 from waterclock.security.rights import Needs
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.cluster.calls.place import HERE
-from waterclock.server.http.input import LIMIT, body_of, parameters_of
+from waterclock.server.http.input import LIMIT, body_of, parameters_of, text
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
@@ -37,12 +37,24 @@ from waterclock.server.rest.models import (
     message_of,
 )
 
+Answering = Annotated[
+    str,
+    text(
+        check_acks,
+        "Answer when a majority of the replicas has flushed it, the leader has, or all replicas "
+        "have. On a node that is alone these are the same.",
+        *ACKS,
+        enum=list(ACKS),
+    ),
+]
+
 
 class PublishOne(MessageRequest):
     """A message, and how to publish it."""
 
     partition: Partition | UnsetType = UNSET
     allow_duplicate: bool = False
+    acks: Answering = "quorum"
 
 
 Messages = Annotated[
@@ -57,6 +69,7 @@ class PublishMany(RequestModel):
     messages: Messages
     partition: Partition | UnsetType = UNSET
     allow_duplicate: bool = False
+    acks: Answering = "quorum"
 
 
 class _Publish(PublishOne):
@@ -151,6 +164,7 @@ class PublishApi:
             partition=None if one.partition is UNSET else one.partition,
             allow_duplicate=one.allow_duplicate,
             expires_ms=expires_of(one, message, now_ms),
+            acks=cast(Acks, one.acks),
         )
         response = _render(message, published.partition, published.offset, is_new=published.is_new)
         response.made_partitions = published.made_partitions or UNSET
@@ -169,6 +183,7 @@ class PublishApi:
             batch,
             partition=partition,
             allow_duplicate=given.allow_duplicate,
+            acks=cast(Acks, given.acks),
         )
         rendered = _render_all(messages, published)
         is_new = any(one.is_new for one in rendered)

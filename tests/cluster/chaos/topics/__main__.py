@@ -3,12 +3,14 @@
 Nodes and an etcd are processes in network namespaces. By a plan of (seed, round) they are killed,
 paused, cut off, slowed down, wiped, out of disk, and their clocks set wrong, while clients publish,
 schedule, cancel, read and consume through all of them. What came of it is judged by the checkers of
-tests/cluster/history. With `--plants` all nodes have a bug, which must be found. With `--alone` it
-is one node without etcd, as a check of the harness itself. It needs root.
+tests/cluster/history; of a round with findings all that may explain them is kept (`evidence.py`).
+With `--plants` all nodes have a bug, which must be found. With `--alone` it is one node without
+etcd, as a check of the harness itself. It needs root.
 """
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -22,12 +24,14 @@ from tests.cluster.chaos.topics.planted import PLANTS
 from tests.cluster.chaos.topics.rounds import RoundResult, cluster
 
 PLANT_TRIES = 3
+EVIDENCE = Path(tempfile.gettempdir()) / "waterclock-findings"
 SUMS = ("publishes acked", "cancels acked", "reschedules acked", "fired", "delivered", "leaders")
 
 
 async def play(said: argparse.Namespace, folder: Path, console: Console) -> list[RoundResult]:
     """Play rounds on one cluster."""
-    async with cluster(folder, is_alone=said.alone, has_spark=said.spark) as rounds:
+    running = cluster(folder, said.evidence, is_alone=said.alone, has_spark=said.spark)
+    async with running as rounds:
 
         async def one(number: int) -> RoundResult:
             plan = Plan.of(said.seed, number, theme=said.theme, is_alone=said.alone)
@@ -38,7 +42,7 @@ async def play(said: argparse.Namespace, folder: Path, console: Console) -> list
 
 async def play_planted(name: str, seed: int, folder: Path) -> RoundResult:
     """Play a round on a cluster whose nodes have a bug."""
-    async with cluster(folder, plant=name) as rounds:
+    async with cluster(folder, folder / "evidence", plant=name) as rounds:
         return await rounds.play(PLANTS[name].plan(seed))
 
 
@@ -47,7 +51,8 @@ def round_text(said: RoundResult) -> str:
     own = said.verdict.counts["fired by the node's own clock"]
     clocks = f"; {own} fired by a clock that was set, and judged by it" if own else ""
     outage = f"; no ack for {max(said.outages_ms)} ms" if said.outages_ms else ""
-    return f"{heading(said, Fault, SUMS)}{clocks}{outage}"
+    kept = f"; kept in {said.kept}" if said.kept else ""
+    return f"{heading(said, Fault, SUMS)}{clocks}{outage}{kept}"
 
 
 def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
@@ -71,6 +76,9 @@ def main() -> int:
     parser = parser_of(__doc__ or "", PLANTS, THEMES, rounds=1)
     parser.add_argument("--alone", action="store_true", help="one node, without etcd")
     parser.add_argument("--spark", action="store_true", help="Spark reads along")
+    parser.add_argument(
+        "--evidence", type=Path, default=EVIDENCE, help="a folder for rounds with findings"
+    )
     return run_program(
         parser.parse_args(),
         PLANTS,

@@ -87,8 +87,16 @@ class Conductor:
         deadline_s = time.monotonic() + HEAL_S_MAX
         while undelivered(self._record):
             if time.monotonic() > deadline_s:
+                await self._note_stuck()
                 return
             await asyncio.sleep(LOOK_S)
+
+    async def _note_stuck(self) -> None:
+        """Have all nodes say how they are while whatever is stuck still is."""
+        self._record.stuck.append(f"at {self._clock.now_ms()}")
+        for node in self._nodes:
+            node.tell_tasks()
+            self._record.stuck += await node.state(self._load.topic)
 
     async def _read_by_spark(self) -> None:
         """Have Spark read the whole topic, over and over, and once more when all is well."""

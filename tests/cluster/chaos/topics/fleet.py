@@ -41,7 +41,7 @@ class EtcdProcess:
     def __init__(self, network: Namespaces, folder: Path) -> None:
         self.host = network.hosts[ETCD]
         self.endpoint = f"{self.host}:{ETCD_PORT}"
-        self._log = folder / "etcd.log"
+        self.log = folder / "etcd.log"
         url, peer = f"http://{self.endpoint}", f"http://{self.host}:{ETCD_PEER_PORT}"
         self._command = [
             *network.command(ETCD), programs().find("etcd"), f"--data-dir={folder / 'etcd'}",
@@ -68,11 +68,11 @@ class EtcdProcess:
         deadline_s = time.monotonic() + START_S_MAX
         while not await asyncio.to_thread(self._is_healthy):
             if not self.is_running or time.monotonic() > deadline_s:
-                raise RuntimeError(f"etcd does not start: {last_words(self._log, 5)}")
+                raise RuntimeError(f"etcd does not start: {last_words(self.log, 5)}")
             await asyncio.sleep(LOOK_S)
 
     def _launch(self) -> None:
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
@@ -102,6 +102,7 @@ class TopicNode(ClusterNode):
         self.lock = asyncio.Lock()
         """Held while something is done to it."""
         self._clock_file = folder / f"node-{index + 1}.clock"
+        self._has_plant = bool(plant)
         settings: dict[str, object] = {"delivery.ack_timeout": "5s"}
         if etcd:
             settings |= {
@@ -117,6 +118,22 @@ class TopicNode(ClusterNode):
         self._clock_file.write_text(str(added_ms))
         if self.is_running:
             self.process.send(signal.SIGUSR1)
+
+    def tell_tasks(self) -> None:
+        """Have it write to its log what each of its tasks waits for."""
+        if self.is_running and not self._has_plant:
+            self.process.send(signal.SIGUSR2)
+
+    async def state(self, topic: str) -> list[str]:
+        """Return what it says of the groups of a topic, and of all partitions."""
+        said = []
+        for path in (f"/topics/{topic}/groups", "/cluster/replication", "/cluster/members"):
+            try:
+                answer = await ask(self.host, "GET", path, within_s=3.0)
+                said.append(f"{self.name}: {path}: {answer.status} {answer.value}")
+            except (NotAsked, Broken) as error:
+                said.append(f"{self.name}: {path}: {error!r}")
+        return said
 
     def wipe(self) -> None:
         """Empty its disk; it must not run."""

@@ -3,12 +3,13 @@ and consumes as a member of a group."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import waterclock
 from tests.cluster.chaos.load import Node
-from tests.cluster.chaos.topics.record import Delivered, RoundRecord, RunClock
+from tests.cluster.chaos.topics.record import Delivered, Refusal, RoundRecord, RunClock
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import WaterclockError
 
@@ -63,7 +64,14 @@ class GrpcClients:
 
     def _note(self, what: str, error: WaterclockError) -> None:
         self._record.counts[f"{what} {type(error).__name__}"] += 1
-        self._record.refusals[f"grpc {what} {type(error).__name__}"] = str(error)
+        self._tell(f"grpc {what}", f"{type(error).__name__} {error}")
+
+    def log(self, said: str) -> None:
+        """Note what the client says by itself."""
+        self._tell("grpc client", said)
+
+    def _tell(self, what: str, said: str) -> None:
+        self._record.refusals.append(Refusal(self._clock.now_ms(), what, said))
 
 
 @contextlib.asynccontextmanager
@@ -73,4 +81,31 @@ async def grpc_clients(
     """Be connected to the nodes while inside."""
     addresses = [f"{node.host}:{GRPC_PORT}" for node in nodes]
     async with waterclock.connect(addresses, SETTINGS) as client:
-        yield GrpcClients(record, clock, topic, client)
+        clients = GrpcClients(record, clock, topic, client)
+        with heard(clients.log):
+            yield clients
+
+
+class Hearing(logging.Handler):
+    """Passes on what is logged."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._hear(record.getMessage())
+
+
+@contextlib.contextmanager
+def heard(hear: Callable[[str], None]) -> Iterator[None]:
+    """Hear all that clients log while inside: what they do about errors by themselves."""
+    log, handler = logging.getLogger("waterclock.client"), Hearing(hear)
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

@@ -14,7 +14,7 @@ from tests.cluster.chaos.load import Node
 from tests.cluster.chaos.requests import Answer, Broken, NotAsked, ask, ask_bytes
 from tests.cluster.chaos.topics.frames import FramesRead, read_frames
 from tests.cluster.chaos.topics.grpc_clients import GrpcClients
-from tests.cluster.chaos.topics.record import Delivered, RoundRecord, RunClock
+from tests.cluster.chaos.topics.record import Delivered, Refusal, RoundRecord, RunClock
 from tests.cluster.history.events import Changed, Copied, Outcome, Polled, Published, Row
 
 AGAIN_S = 0.05
@@ -295,20 +295,27 @@ class Load:
 
     async def _asked(self, method: str, path: str, words: object = None) -> Answer | None:
         """Ask some node once; None if there was no answer. Mistakes of ours are raised."""
+        node = self._node()
         try:
-            answer = await ask(self._node().host, method, path, words, within_s=ASK_S)
+            answer = await ask(node.host, method, path, words, within_s=ASK_S)
         except NotAsked:
             self._record.counts["not asked"] += 1
+            self._refused(node, method, path, words, "nobody there")
             return None
-        except Broken:
+        except Broken as error:
             self._record.counts["broken"] += 1
+            self._refused(node, method, path, words, str(error))
             return None
         self._count(method, answer.status)
         if answer.status >= 300:
-            self._record.refusals[f"{method} {path} {words}"] = f"{answer.status} {answer.value}"
+            self._refused(node, method, path, words, f"{answer.status} {answer.value}")
         is_ours = 400 <= answer.status < 500 and answer.status not in NOT_YET
         assert not is_ours, f"{method} {path} {words}: {answer}"
         return answer
+
+    def _refused(self, node: Node, method: str, path: str, words: object, said: str) -> None:
+        asked = f"{node.name}: {method} {path} {words or ''}"
+        self._record.refusals.append(Refusal(self._clock.now_ms(), asked, said))
 
     def _count(self, what: str, status: int) -> None:
         self._record.counts[f"{what} {status}"] += 1

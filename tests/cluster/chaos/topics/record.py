@@ -2,13 +2,16 @@
 have: deliveries to groups, faults as they were performed, how long nobody took publishes."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.cluster.chaos.topics.plan import Plan, Step
 from tests.cluster.history.events import Event, Polled, Published
+
+REFUSALS_MAX = 50_000
+"""The last ones: clients that are refused ask again and again."""
 
 
 class Delivered(NamedTuple):
@@ -19,6 +22,14 @@ class Delivered(NamedTuple):
     offset: int
     message: str
     at_ms: int
+
+
+class Refusal(NamedTuple):
+    """What a client was told instead of what it had asked for."""
+
+    at_ms: int
+    asked: str
+    said: str
 
 
 class Performed(NamedTuple):
@@ -66,8 +77,9 @@ class RoundRecord:
     performed: list[Performed] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """Requests by what came of them."""
-    refusals: dict[str, str] = field(default_factory=dict)
-    """The last answer to a request that was not done."""
+    refusals: deque[Refusal] = field(default_factory=lambda: deque(maxlen=REFUSALS_MAX))
+    stuck: list[str] = field(default_factory=list)
+    """What nodes said of themselves when groups had not been given all there is in time."""
     written_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """When each offset of a partition was written, by the clock of the node that led it then."""
     late: list[str] = field(default_factory=list)

@@ -10,6 +10,7 @@ from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, un
 from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
 from waterclock.cluster.coordinator.records import (
     ClusterRecord,
+    DrainRecord,
     Keys,
     PartitionRecord,
     encode_record,
@@ -69,6 +70,42 @@ async def test_a_leader_that_was_superseded_and_does_not_know_forgets_nothing(tm
         it.put(KEYS.partition(LOG_ID), msgspec.structs.replace(placed.record, epoch=9))
 
         assert await it.place(knows_all_topics=True) == {LOG_ID, STRAY}
+
+
+def test_what_is_under_way_is_looked_at_ever_later_while_nothing_comes_of_it():
+    pace = placing.Pace()
+
+    assert [pace.next_s(is_busy=True) for _ in range(6)] == [0.3, 0.6, 1.2, 2.4, 4.8, 5.0]
+    pace.quicken()
+    assert pace.next_s(is_busy=True) == 0.3
+    assert pace.next_s(is_busy=False) == 5.0
+    assert pace.next_s(is_busy=True) == 0.3
+
+
+async def test_a_drain_that_no_node_can_help_is_looked_at_ever_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(placing, "PAUSE_S", 0.001)
+    monkeypatch.setattr(placing, "IDLE_S", 0.064)
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it:
+        leader = await it.leader()
+        at, view = leader.replicator.placing, leader.replicator.session.view
+        asked_within, pauses = at._is_asked_within, list[float]()
+
+        async def noted(wait_s: float) -> bool:
+            pauses.append(wait_s)
+            return await asked_within(wait_s)
+
+        drains = [
+            Put(KEYS.drain(node.name), encode_record(DrainRecord(since_ms=1))) for node in it.nodes
+        ]
+        live.fake.store.write(Txn(success=tuple(drains)))
+        live.poke()
+        await until(lambda: len(view.drains) == len(it.nodes))
+        monkeypatch.setattr(at, "_is_asked_within", noted)
+
+        # One that leads on a node that is to have nothing is under way for as long as that lasts.
+        await until(lambda: pauses[-3:] == [0.031, 0.063, 0.063])
+        assert at._step_all()
 
 
 async def test_a_node_that_does_not_come_back_is_replaced_by_one_that_has_no_replica(

@@ -10,7 +10,7 @@ from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
 from tests.node.hosts import batch_of
 from waterclock.cluster.coordinator.requests import Revision
 from waterclock.cluster.replication.cluster_view import Placed
-from waterclock.model.errors import Fenced, Unavailable
+from waterclock.model.errors import Fenced, NotEnoughReplicas, Unavailable
 from waterclock.model.ids import Epoch
 from waterclock.model.message import Message
 from waterclock.storage.promises import KeptPromise
@@ -39,9 +39,64 @@ async def test_only_who_leads_says_that_all_replicas_have_something(tmp_path):
         ends = [node.host.store.flushed_end for node in it.nodes]
         assert ends == [leader.host.store.end] * 3
         for node in it.others(leader):
-            assert node.host.wait_flushed_by_all is not None
-            with pytest.raises(Fenced):
-                await node.host.wait_flushed_by_all(1)
+            assert node.host.notify_flushed_by_all is not None
+            heard: list[Exception | None] = []
+            node.host.notify_flushed_by_all(1, heard.append)
+            assert [type(error) for error in heard] == [Fenced]
+
+
+async def test_a_replica_that_is_away_holds_up_those_who_want_it_on_all(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client) as it, asyncio.TaskGroup() as tasks:
+        leader = await it.leader()
+        away = it.nodes[2]
+        away.isolate()
+
+        for_all = tasks.create_task(leader.publish("a", "all"))
+        await leader.publish("b")
+        repeated = tasks.create_task(leader.publish("a", "all"))
+        again = await leader.publish("a")
+
+        assert leader.texts() == ["b", "a"]  # a majority has both
+        assert (for_all.done(), repeated.done(), again.new_count) == (False, False, 0)
+        away.rejoin()
+        assert [(await each).new_count for each in (for_all, repeated)] == [1, 0]
+        assert away.host.store.flushed_end >= leader.host.store.end
+
+
+async def test_who_waits_too_long_for_all_hears_who_is_missing_and_may_ask_again(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client, acks_all_ms=1) as it:
+        leader = await it.leader()
+        it.nodes[2].isolate()
+
+        with pytest.raises(NotEnoughReplicas, match="has stored it, but not c within") as late:
+            await leader.publish("a", "all")
+
+        assert "t/0" in str(late.value)
+        assert (await leader.publish("a")).new_count == 0
+        assert leader.texts() == ["a"]
+
+
+async def test_without_a_majority_only_who_wants_no_more_than_the_leader_is_answered(tmp_path):
+    live = LiveCoordinator()
+    async with trio(tmp_path, live.client, lease_ms=30_000) as it, asyncio.TaskGroup() as tasks:
+        leader = await it.leader()
+        await leader.publish("before", "all")
+        for node in it.others(leader):
+            node.isolate()
+
+        waiting = [tasks.create_task(leader.publish(each, each)) for each in ("quorum", "all")]
+        appended = await leader.publish("leader", "leader")
+
+        assert appended.new_count == 1
+        assert leader.host.store.flushed_end == leader.host.store.end
+        assert leader.texts() == ["before"]  # nobody reads what is not committed
+        assert not any(each.done() for each in waiting)
+        for node in it.others(leader):
+            node.rejoin()
+        await asyncio.wait(waiting)
+        assert leader.texts() == ["before", "leader", "quorum", "all"]
 
 
 async def test_publishes_go_on_while_the_coordinator_is_away(tmp_path):
@@ -211,6 +266,6 @@ async def test_one_that_does_not_lead_acknowledges_nothing_for_all(tmp_path):
         await until(lambda: all(node.texts() == ["x"] for node in it.nodes))
 
         for node in it.others(leader):  # it may have led when the publish came
-            with pytest.raises(Unavailable):
-                async with asyncio.timeout(5):
-                    await node.replicator.hosted[0]._wait_flushed_by_all(appended.durable_at)
+            heard: list[Exception | None] = []
+            node.host.notify_acks(appended.durable_at, heard.append, acks="all")
+            assert [type(error) for error in heard] == [Fenced]

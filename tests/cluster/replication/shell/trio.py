@@ -23,7 +23,7 @@ from waterclock.log.append import Appended
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Offset
-from waterclock.model.message import Message
+from waterclock.model.message import Acks, Message
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.opening import replica_host
 from waterclock.runtime.clock import SystemClock
@@ -152,8 +152,8 @@ class Node:
                 yield self
                 self._task.cancel()
 
-    async def publish(self, text: str) -> Appended:
-        return await self.host.publish(batch_of(Message(b"", message_id=text.encode())))
+    async def publish(self, text: str, acks: Acks = "quorum") -> Appended:
+        return await self.host.publish(batch_of(Message(b"", message_id=text.encode())), acks=acks)
 
     @asynccontextmanager
     async def removing(self, other: "Node") -> AsyncIterator[None]:
@@ -231,10 +231,14 @@ async def trio(
     cluster: str = "c",
     others: tuple[str, ...] = (),
     replace_after_ms: int = 0,
+    lease_ms: int = 2_000,
+    acks_all_ms: int = ReplicatorSettings().acks_all_ms,
 ) -> AsyncIterator[Trio]:
     """Run three nodes, and others that have nothing; make the record of their partition."""
     keys = Keys(cluster)
-    settings = ReplicatorSettings(lease_ms=2_000, replace_after_ms=replace_after_ms)
+    settings = ReplicatorSettings(
+        lease_ms=lease_ms, replace_after_ms=replace_after_ms, acks_all_ms=acks_all_ms
+    )
     nodes = [Node(name, keys, folder / name, client(name), settings) for name in (*NAMES, *others)]
     async with AsyncExitStack() as stack:
         for node in nodes:

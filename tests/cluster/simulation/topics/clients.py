@@ -2,6 +2,8 @@
 
 A publisher sends a message until somebody acknowledges it, always under its one id, to whatever
 node it takes for the leader. Some messages are scheduled, and some of those it cancels or puts off.
+Some are to be on all replicas, as long as that is no more trouble than `ALL_ATTEMPTS`, and some on
+the leader's disk only.
 """
 
 from collections.abc import Callable
@@ -12,15 +14,19 @@ from msgspec.structs import replace
 
 from tests.cluster.history.events import Changed, Outcome, Polled, Published
 from tests.cluster.simulation.topics.hosted import Answer, Answered, Hosted
+from waterclock.model.message import Acks
 
 if TYPE_CHECKING:
     from tests.cluster.simulation.topics.process import Process
     from tests.cluster.simulation.topics.world import World
 
+DRAWN_ACKS: tuple[Acks, ...] = ("quorum", "quorum", "quorum", "quorum", "leader", "all")
 Step = Callable[["Process", Answered], None]
 TIMEOUT_MS = 1_500
 GAP_MS = (10, 160)
 """Between two messages of a publisher."""
+ALL_ATTEMPTS = 3
+"""Then a majority will do: a machine that is lost is not always replaced."""
 
 
 class Request:
@@ -101,20 +107,31 @@ class Publisher:
             message, world.partition_names[log_id], now_ms, None, "unknown", due_ms=due_ms
         )
         self._pending = sent
+        acks = rng.choice(DRAWN_ACKS)
+        attempts = 0
+
+        def send(to: "Process", reply: Answered) -> None:
+            nonlocal acks, attempts
+            attempts += 1
+            if acks == "all" and attempts > ALL_ATTEMPTS:
+                acks = "quorum"
+            to.publish(log_id, message, due_ms, reply, acks=acks)
 
         def heard(answer: Answer, offset: int | None) -> None:
             assert answer == "acked"
             assert offset is not None
             self._pending = None
             until_ms = world.timeline.now_ms
-            world.note(replace(sent, until_ms=until_ms, outcome="acked", offset=offset))
-            if due_ms is not None and rng.random() < 0.6:
+            world.counts[f"publishes acked for {acks}"] += 1
+            world.note(replace(sent, until_ms=until_ms, outcome="acked", offset=offset, acks=acks))
+            # What only the leader had may be lost, and another message be at its offset.
+            if due_ms is not None and acks != "leader" and rng.random() < 0.6:
                 world.timeline.after(
                     rng.randint(0, 1_500), lambda: self._change(log_id, message, offset)
                 )
             self._later()
 
-        Request(world, rng, lambda to, reply: to.publish(log_id, message, due_ms, reply), heard)
+        Request(world, rng, send, heard)
 
     def _change(self, log_id: bytes, message: str, offset: int) -> None:
         """Cancel a scheduled message, or put it off; then perhaps once more."""

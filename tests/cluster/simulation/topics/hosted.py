@@ -39,6 +39,7 @@ from waterclock.log.batch import encode_batch
 from waterclock.model.errors import FrameDamaged, StorageFull
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.limits import Limits
+from waterclock.model.message import Acks
 from waterclock.model.message import Message as Sent
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
@@ -67,11 +68,12 @@ Answered = Callable[[Answer, int | None], None]
 
 
 class Waiting(NamedTuple):
-    """A request that is answered once the log is committed up to an offset."""
+    """A request that is answered once the log is committed up to an offset, or what `acks` says."""
 
     durable_at: Offset
     offset: int | None
     answered: Answered
+    acks: Acks
 
 
 class Hosted:
@@ -350,8 +352,10 @@ class Hosted:
 
     # Requests
 
-    def publish(self, message: str, due_ms: int | None, answered: Answered) -> None:
-        """Append a message, and answer when it is committed; due on the run's clock."""
+    def publish(
+        self, message: str, due_ms: int | None, answered: Answered, *, acks: Acks = "quorum"
+    ) -> None:
+        """Append a message, and answer when it is as durable as asked; due on the run's clock."""
         if not self.is_open:
             answered("refused", None)
             return
@@ -364,7 +368,7 @@ class Hosted:
         except StorageFull:
             answered("refused", None)
             return
-        self._await(appended.durable_at, int(appended.offsets[0]), answered)
+        self._await(appended.durable_at, int(appended.offsets[0]), answered, acks)
 
     def change(self, offset: int, due_ms: int | None, answered: Answered) -> None:
         """Cancel a scheduled message, or give it another due time."""
@@ -440,17 +444,25 @@ class Hosted:
         """What readers see here ends here."""
         return int(self.log.store.acknowledged_end)
 
-    def _await(self, durable_at: Offset, offset: int | None, answered: Answered) -> None:
-        self.waiting.append(Waiting(durable_at, offset, answered))
+    def _await(
+        self,
+        durable_at: Offset,
+        offset: int | None,
+        answered: Answered,
+        acks: Acks = "quorum",
+    ) -> None:
+        self.waiting.append(Waiting(durable_at, offset, answered, acks))
         self.appended()
         self._committed()
 
     def _committed(self) -> None:
         """Answer those whose offset is committed now, and note the frames for the checkers."""
         end = self.log.store.acknowledged_end
-        ready = [each for each in self.waiting if each.durable_at <= end]
-        self.waiting = [each for each in self.waiting if each.durable_at > end]
+        ready = [each for each in self.waiting if self._is_ready(each)]
+        self.waiting = [each for each in self.waiting if each not in ready]
         for each in ready:
+            if each.acks == "all":
+                self.process.world.check_on_all(self, each.durable_at)
             each.answered("acked", each.offset)
         start = max(self._copied_end, self.log.stream_start)
         if end > start:
@@ -458,6 +470,13 @@ class Hosted:
             self._copied_end = end
             copies = tuple((each.base, each.digest) for each in frames)
             self.process.world.note(Copied(self.me, self.partition, copies))
+
+    def _is_ready(self, waiting: Waiting) -> bool:
+        store, end = self.log.store, waiting.durable_at
+        if waiting.acks == "leader":
+            return end <= store.flushed_end
+        is_on_all = waiting.acks != "all" or self.core.flushed_by_all >= end
+        return is_on_all and end <= store.acknowledged_end
 
     def fail_waiting(self) -> None:
         """Tell those who wait that nobody knows."""
@@ -469,6 +488,8 @@ class Hosted:
 
     def received(self, sender: ReplicaId, message: Message) -> None:
         self.tell(self.core.received(sender, message, self.now_ms))
+        if self.waiting:
+            self._committed()  # all may have flushed by now what a majority had
 
     def promise_saved(self, epoch: Epoch) -> None:
         self.tell(self.core.promise_saved(epoch, self.now_ms))

@@ -122,6 +122,12 @@ def a_leader_acknowledges_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hosted, "_committed", lax)
 
 
+@planted("not on all")
+def a_majority_counts_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the last replica."""
+    monkeypatch.setattr(Replica, "flushed_by_all", Replica.committed_end)
+
+
 @planted("false ack", seeds_max=400)
 def who_waits_does_not_hear_that_a_leader_stepped_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' messages come to the offset that is waited for."""

@@ -17,6 +17,7 @@ from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.messages import Message, decode, encode
 from waterclock.model.errors import FrameDamaged, PartitionFaulty, StorageError
 from waterclock.model.ids import Epoch
+from waterclock.model.message import Acks
 from waterclock.storage.promises import KeptPromise, Promises
 
 if TYPE_CHECKING:
@@ -216,12 +217,20 @@ class Process:
 
     # Clients
 
-    def publish(self, log_id: bytes, message: str, due_ms: int | None, answered: Answered) -> None:
+    def publish(
+        self,
+        log_id: bytes,
+        message: str,
+        due_ms: int | None,
+        answered: Answered,
+        *,
+        acks: Acks = "quorum",
+    ) -> None:
         hosted = self.replicas.get(log_id)
         if hosted is None:
             answered("refused", None)
         else:
-            hosted.publish(message, due_ms, answered)
+            hosted.publish(message, due_ms, answered, acks=acks)
 
     def change(self, log_id: bytes, offset: int, due_ms: int | None, answered: Answered) -> None:
         hosted = self.replicas.get(log_id)

@@ -218,6 +218,17 @@ class World:
         ]
         return max((each for each in found if each.is_open), key=_epoch_of, default=None)
 
+    def check_on_all(self, leader: Hosted, end: int) -> None:
+        """See that every replica which runs has flushed what is acknowledged for all."""
+        record = leader.core.record
+        assert record is not None
+        for process in self.processes.values():
+            other = None if process is None else process.replicas.get(leader.log_id)
+            if other is None or other.me not in record.replicas or other.log.is_faulty:
+                continue
+            if other.log.flushed_end < end:
+                self.findings.add("not on all", f"{leader.partition} to {end}: {other!r}")
+
     # The run
 
     def run(self) -> Findings:

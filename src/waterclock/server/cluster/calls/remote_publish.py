@@ -23,7 +23,8 @@ from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
 from waterclock.model.errors import Fenced, NotLeader, Stopping, Unreachable
 from waterclock.model.ids import Offset
-from waterclock.node.partition.host import Acks, PartitionHost
+from waterclock.model.message import Acks
+from waterclock.node.partition.host import PartitionHost
 from waterclock.node.places import Places
 from waterclock.server.cluster.calls.remote_calls import Asks
 
@@ -55,7 +56,7 @@ class RemotePublishes:
         return f"<RemotePublishes {len(self._lanes)} lanes>"
 
     async def publish(
-        self, host: PartitionHost, batch: Batch, *, allow_duplicate: bool, acks: Acks = "quorum"
+        self, host: PartitionHost, batch: Batch, *, allow_duplicate: bool, acks: Acks
     ) -> Appended:
         """Return where a batch is, once its leader says so.
 

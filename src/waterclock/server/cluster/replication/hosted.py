@@ -18,9 +18,9 @@ from waterclock.cluster.replication.effects import Effect
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.messages import Frames, Message
 from waterclock.cluster.replication.replica import Replica
-from waterclock.model.errors import BadInput, FrameDamaged, StorageError
+from waterclock.model.errors import BadInput, FrameDamaged, NotEnoughReplicas, StorageError
 from waterclock.model.ids import Epoch, Offset
-from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.host import Notified, PartitionHost
 from waterclock.server.cluster.replication.frame_tail import FrameTail, Tail
 from waterclock.storage.installation.intent import Intent
 from waterclock.storage.replica_log import ReplicaLog
@@ -70,7 +70,7 @@ class Hosted:
         """From whom segments are copied beside the log."""
         self._copied: Intent | None = None
         self._by_all = Waiters(asyncio.get_running_loop())
-        host.wait_flushed_by_all = self._wait_flushed_by_all
+        host.notify_flushed_by_all = self._notify_flushed_by_all
 
     def __repr__(self) -> str:
         return f"<Hosted {self.host.topic}/{self.host.partition} {self.core!r}>"
@@ -424,12 +424,33 @@ class Hosted:
             each for each, end in ends.items() if end is not None and end >= core.committed_end
         )
 
-    async def _wait_flushed_by_all(self, end: int) -> None:
+    def _notify_flushed_by_all(self, end: int, call: Notified) -> None:
         if self.core is None or self.host.role != "leader":
             # It is committed, but nobody here hears who else has it.
-            raise self._unknown("another node leads")
-        if self.core.flushed_by_all < end:
-            await self._by_all.wait(end)
+            call(self._unknown("another node leads"))
+        elif self.core.flushed_by_all >= end:
+            call(None)
+        else:
+            self._notify_later(end, call)
+
+    def _notify_later(self, end: int, call: Notified) -> None:
+        """Tell when all replicas have it. Who has asked may be gone, and a replica be away for
+        ever: so a wait has an end, and who wants to wait on asks again with the same ids."""
+        wait_s = self.replicator.settings.acks_all_ms / 1_000
+
+        def heard(error: Exception | None) -> None:
+            timer.cancel()
+            call(error)
+
+        def late() -> None:
+            self._by_all.withdraw(notice)
+            behind = [] if self.core is None else self.core.voters_behind(Offset(end))
+            missing = " and ".join(map(node_of, behind)) or "all of them"
+            why = f"a majority of replicas has stored it, but not {missing} within {wait_s:g} s"
+            call(NotEnoughReplicas(f"{self.name}: {why}: ask again with the same id to wait on"))
+
+        notice = self._by_all.notify(end, heard)
+        timer = asyncio.get_running_loop().call_later(wait_s, late)
 
     def _note(self, text: str) -> None:
         if text != self.problem:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, assert_never
 
 from waterclock.cluster.coordinator.errors import (
@@ -40,10 +41,37 @@ if TYPE_CHECKING:
 PAUSE_S: Final = 0.3
 """Between two looks while something is under way: a replica learns, the coordinator is away."""
 IDLE_S: Final = 5.0
+"""Between two looks while nothing is, or nothing has come of it for long."""
 BATCH: Final = OPERATIONS_MAX - 1
 """Records in one transaction, beside the condition on the record of `__meta`."""
 
 _log = logging.getLogger(__name__)
+
+
+class Pace:
+    """How long to wait before the next look.
+
+    What is under way is looked at soon, and as long as nothing comes of it ever later: a node that
+    is drained while no other can lead in its place may stay so for days.
+    """
+
+    def __init__(self) -> None:
+        self._pause_s = PAUSE_S
+
+    def __repr__(self) -> str:
+        return f"<Pace of {self._pause_s:g} s>"
+
+    def quicken(self) -> None:
+        """Something was done, or has changed: what was stuck may not be any more."""
+        self._pause_s = PAUSE_S
+
+    def next_s(self, *, is_busy: bool) -> float:
+        """Return how long to wait now, unless something changes."""
+        if not is_busy:
+            self.quicken()
+            return IDLE_S
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, IDLE_S)
+        return pause_s
 
 
 class Placing:
@@ -59,6 +87,8 @@ class Placing:
         """Replicas and leaders of each node, with those that the steps of this look make."""
         self._moved: list[bytes] = []
         """Logs that are where people wanted them."""
+        self._has_acted = False
+        """The last look led to something."""
         self.knows_all_topics: Callable[[], bool] = lambda: False
         """Whether the node has attached all topics that there are: what no topic has may go."""
 
@@ -71,6 +101,7 @@ class Placing:
 
     async def run(self) -> None:
         """Do what there is to do, until cancelled."""
+        pace = Pace()
         while True:
             try:
                 await self._place_new()
@@ -78,18 +109,26 @@ class Placing:
                 await self._forget_done()
             except (CoordinatorUnavailable, CoordinatorRefused) as error:
                 _log.debug("placing waits: %s", error)
-                is_busy = True
+                is_busy = self._has_acted = True
             except RevisionWentBack:
                 return
-            if is_busy:
+            if self._has_acted:
+                pace.quicken()
+            wait_s = pace.next_s(is_busy=is_busy)
+            if is_busy:  # at least so long: what comes meanwhile is seen to together
                 await asyncio.sleep(PAUSE_S)
-            else:
-                try:
-                    async with asyncio.timeout(IDLE_S):
-                        await self._look.wait()
-                except TimeoutError:
-                    continue
-            self._look.clear()
+                wait_s = max(0.0, wait_s - PAUSE_S)
+            if await self._is_asked_within(wait_s):
+                pace.quicken()
+
+    async def _is_asked_within(self, wait_s: float) -> bool:
+        """Wait until there may be something to do; tell whether somebody said so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._look.wait()
+        is_asked = self._look.is_set()
+        self._look.clear()
+        return is_asked
 
     # New partitions
 
@@ -164,7 +203,7 @@ class Placing:
 
     def _step_all(self) -> bool:
         """Do the next step for each partition that this node leads; tell if any is under way."""
-        self._moved = []
+        self._moved, self._has_acted = [], False
         if self._replicator.is_leaving:
             return False
         view = self._replicator.session.view
@@ -215,12 +254,14 @@ class Placing:
         )
         if move is not None and places.is_move_over:
             self._moved.append(hosted.log_id)
+            self._has_acted = True
             return True
         step = places.next_step()
         if step is None:
             return places.is_under_way or move is not None
         _log.info("placing partition=%s %s %s", hosted.name, step.do, step.replica)
         self._perform(hosted, core, step)
+        self._has_acted = True
         return True
 
     def _perform(self, hosted: "Hosted", core: "Replica", step: Step) -> None:

@@ -35,7 +35,7 @@ from waterclock.cluster.replication.replica import Replica
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadConfig
 from waterclock.model.ids import Epoch
-from waterclock.model.units import MINUTE_MS
+from waterclock.model.units import MINUTE_MS, SECOND_MS
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.cluster.peers import Peers
 from waterclock.server.cluster.replication.catch_up import CatchUp
@@ -69,6 +69,9 @@ class ReplicatorSettings:
     catch_up_bytes: int = 64 << 20
     replace_after_ms: int = 10 * MINUTE_MS
     """How long a replica may be away before another takes its place; 0: for ever."""
+    acks_all_ms: int = 10 * SECOND_MS
+    """How long a publish with `acks=all` waits for a replica that is away. Less than clients wait
+    for an answer (15 s): they are to hear which one it was."""
     factor: int = 3
     """Replicas of what the nodes have for themselves: records and groups."""
     expect: int = 1
