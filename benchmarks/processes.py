@@ -7,7 +7,8 @@ Clients and processes share this machine's cores, so messages a second say littl
 with a core for each process would do. Processor time does: the busiest process would bound the
 rate, at one second of it for so many messages. `gain` is that rate of two processes by that of one.
 `streams`: send and receive in turn, of 100 streams, by `wrk` on 64 connections; half of the
-requests come to the process that does not own their stream, which asks the other. `publish`:
+requests come to the process that does not own their stream, which asks the other. `hot_stream`: the
+same of one stream, which is split, so each process answers those that ask it. `publish`:
 batches of 1,000 messages to a topic of 8 partitions, on 32 connections of gRPC; half of them come
 to the process that does not lead their partition.
 """
@@ -24,10 +25,13 @@ ROUNDS = 3
 SECONDS = 4
 STREAMS = 100
 MESSAGES = 2_000_000
-RATES = {"streams": "operations/s", "publish": "messages/s"}
+SPLIT_S = 8
+"""Until a busy stream is split."""
+RATES = {"streams": "operations/s", "hot_stream": "operations/s", "publish": "messages/s"}
 GAIN = Bar(1.6)
 _WORK = {
     "streams": ("streams", {"streams": STREAMS, "seconds": scaled(SECONDS)}),
+    "hot_stream": ("streams", {"streams": 1, "seconds": scaled(SECONDS), "before_s": SPLIT_S}),
     "publish": (
         "batches",
         {

@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.client import Stopwatch
+from benchmarks.harness import is_smoke
 from benchmarks.load import names, play
 from benchmarks.node.publishing import WARM_UP_BATCHES, requests_of
 from benchmarks.node.running import is_ready
@@ -20,6 +21,8 @@ from benchmarks.node.wire import fresh_topic, opened, published, stream_all
 from benchmarks.peers.server import Server, cpu_seconds, free_port, started
 
 PROCESSES = 2
+SPLIT_RATE = 1_000
+"""Requests a second from which a stream is split: more than each of many gets, less than one."""
 SHARING, ALONE = "BENCH_PROCESSES", "BENCH_LONE_PROCESS"
 """Ports and process groups, as JSON."""
 
@@ -39,7 +42,7 @@ def two_and_one(folder: Path) -> Iterator[Server]:
 def _node(folder: Path, name: str, *words: str) -> Iterator[Server]:
     grpc_port, http_port = free_port(), free_port()
     command: list[str | Path] = [sys.executable, "-m", "waterclock", "up", "--json", *words]
-    command += ["--data", folder / "data"]
+    command += ["--data", folder / "data", "--set", f"streams.partition_rate={SPLIT_RATE}"]
     command += ["--grpc-port", str(grpc_port), "--http-port", str(http_port)]
 
     def are_ready() -> bool:
@@ -63,14 +66,18 @@ def _said(folder: Path) -> dict[str, Any]:
 # Clients
 
 
-def streams(watch: Stopwatch, port: int, *, where: str, streams: int, seconds: int) -> None:
-    """Send to each stream in turn and receive from it."""
+def streams(
+    watch: Stopwatch, port: int, *, where: str, streams: int, seconds: int, before_s: int = 0
+) -> None:
+    """Send to each stream in turn and receive from it, for some time before it counts."""
     found = json.loads(os.environ[where])
     both = [
         request
         for name in names(f"both-{streams}", streams)
         for request in (send_to(name), receive_from(name))
     ]
+    if before_s and not is_smoke():
+        play(Stopwatch(0), found["http"], both, seconds=before_s)
     with _spending(watch, found["groups"]):
         play(watch, found["http"], both, seconds=seconds)
 
@@ -94,7 +101,8 @@ def batches(
             channel = await stack.enter_async_context(opened(found["grpc"]))
             topic = await stack.enter_async_context(fresh_topic(channel, partitions=partitions))
             channels = [
-                await stack.enter_async_context(opened(found["grpc"])) for _ in range(connections)
+                await stack.enter_async_context(opened(found["grpc"], is_own=True))
+                for _ in range(connections)
             ]
             count = messages // batch + WARM_UP_BATCHES
             requests = requests_of(topic, batch, count, partitions)

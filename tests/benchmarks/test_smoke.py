@@ -73,6 +73,9 @@ CASES = {
         "everywhere_gain": "times one node's rate",
         "apart_gain": "times one node's rate",
     },
+    "processes": {
+        f"{case}_gain": "times one process's rate" for case in ("streams", "hot_stream", "publish")
+    },
     "quota": {
         "grpc_p99_alone_ms": "ms",
         "http_p99_alone_ms": "ms",
@@ -105,7 +108,7 @@ CASES = {
 
 LONG = {
     "spark", "burrow", "schedule", "security", "quota", "hot_stream", "dispatch", "latency",
-    "partitions",
+    "partitions", "processes",
 }  # fmt: skip
 """They take seconds of CPU however little they measure: `make bench-smoke` runs them. What is left
 has every kind of a benchmark: a process, a log, clients of a node, and streams."""
