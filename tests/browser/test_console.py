@@ -30,6 +30,11 @@ window.wrong = [];
 addEventListener("error", (event) => wrong.push(event.message));
 addEventListener("securitypolicyviolation", (event) => wrong.push(event.violatedDirective));
 """
+SERIOUS = """
+axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "best-practice"]}).then((found) =>
+  found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => [each.id, each.nodes.map((node) => node.html).slice(0, 3)]))
+"""
 TOOLS = """
 const $ = (where) => document.querySelector(where);
 const press = (text, within = document) => {
@@ -158,16 +163,14 @@ def test_every_page_shows_hostile_names_and_bodies_as_text_and_axe_finds_nothing
     hostile(console)
     console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
     found = {}
-    for path, text in PLACES.items():
-        console.go(path, text)
-        answer = console.page.value(
-            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'best-practice']})"
-            ".then((r) => r.violations.filter((v) => ['serious', 'critical'].includes(v.impact))"
-            ".map((v) => [v.id, v.nodes.map((n) => n.html).slice(0, 3)]))"
-        )
-        if answer:
-            found[path] = answer
-        assert console.page.value("document.querySelectorAll('main img').length") == 0, path
+    for theme in ("light", "dark"):
+        console.page.value(f"void (document.documentElement.dataset.theme = '{theme}')")
+        for path, text in PLACES.items():
+            console.go(path, text)
+            answer = console.page.value(SERIOUS)
+            if answer:
+                found[theme, path] = answer
+            assert console.page.value("document.querySelectorAll('main img').length") == 0, path
     console.go("dead-letters/orders", EVIL)
     console.go("schedule", EVIL)
     console.go("topics/orders", EVIL)
@@ -299,9 +302,7 @@ def test_lists_are_filtered_sorted_and_can_be_shared(console):
     assert "filter=-1" in console.page.value("location.hash")
 
 
-def test_the_page_paints_within_a_second_and_works_on_a_phone_and_by_keyboard(console):
-    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-    console.page.wait(f"({paint}) > 0")
+def test_the_pages_fit_a_phone_and_are_reached_by_keyboard(console):
     console.page.call(
         "Emulation.setDeviceMetricsOverride",
         width=390,

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.log.batch import encode_batch, parse_batch
-from waterclock.log.lone_rows import LoneRows, lone_id
+from waterclock.log.lone_message import lone_id
+from waterclock.log.lone_rows import LoneRows
 from waterclock.log.schema import MESSAGES, encode, from_messages
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message

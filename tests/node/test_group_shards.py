@@ -14,6 +14,7 @@ from tests.node.hosts import batch_of
 from waterclock.model.config import Config
 from waterclock.model.errors import Fenced, NotFound, NotLeader, Unavailable
 from waterclock.model.message import Message
+from waterclock.model.units import HOUR_MS
 from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.groups import Groups
@@ -289,6 +290,41 @@ async def test_groups_of_a_deleted_topic_are_forgotten_also_by_a_later_home(tmp_
         await it.a.hosts.topics.create("t", TopicSettings())
         await it.move("b")
         assert it.b.groups.list() == []
+
+
+async def test_a_home_that_has_not_heard_of_a_topic_yet_keeps_its_groups(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2")
+        member = await it.a.join()
+        await received(member, 2)
+        member.ack(member.offsets[0][1])
+        await it.a.groups.save_all()
+        await it.cluster.settled()
+        topics = it.b.hosts.topics
+        topic = topics._topics.pop("t")
+        await it.move("b")
+        assert it.b.groups.list() == []
+
+        topics._topics["t"] = topic
+        topics._tell_opened(topic, 0)
+
+        assert await received(await it.b.join(), 1) == [b"2"]
+
+
+async def test_groups_of_a_topic_that_never_comes_are_forgotten_at_last(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        await it.cluster.settled()
+        del it.b.hosts.topics._topics["t"]
+        await it.move("b")
+        (records,) = (each for each in it.b.shards.led() if each.items(GROUP))
+        await it.b.groups.forget_strays(HOUR_MS)
+        assert records.items(GROUP) != []
+
+        it.b.hosts.clock.advance(HOUR_MS)
+        await it.b.groups.forget_strays(HOUR_MS)
+
+        assert records.items(GROUP) == []
 
 
 async def test_a_group_of_a_topic_that_was_made_again_begins_anew(tmp_path):

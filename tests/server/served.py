@@ -32,7 +32,8 @@ from waterclock.v1 import broker_pb2 as pb
 THROUGH = "WATERCLOCK_THROUGH"
 """Set: nodes of `running_server` are asked by way of another one (`make test-through`)."""
 NATIVE = "WATERCLOCK_NATIVE"
-"""Set: nodes of `running_server` are asked by the native protocol (`make test-native`)."""
+"""Set: nodes of `running_server` are asked by the native protocol, and so are all nodes by clients
+of the suite of the client (`make test-native`)."""
 
 
 @dataclass

@@ -191,10 +191,16 @@ async def test_credit_is_the_brake(tmp_path):
             got += values_of(delivery)
             assert (await group_of(it)).partitions[0].unacked == 1
             await member.answer(ACK, delivery)
+        last = await member.delivery()
         await member.say(credit=pb.Credit(messages=0))
-        got += values_of(await member.delivery())
+        await member.answer(ACK, last)
+        await until(lambda: it.node.groups.get("orders", "g").partitions[0].committed == 4)
+        await it.publish(b"4")
+        assert (await group_of(it)).partitions[0].unacked == 0
+        await member.say(credit=pb.Credit(messages=1, bytes=1_000))
+        got += values_of(last) + values_of(await member.delivery())
 
-        assert got == [b"0", b"1", b"2", b"3"]
+        assert got == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_clients_without_arrow_get_messages(tmp_path):

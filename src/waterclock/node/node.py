@@ -149,7 +149,8 @@ class Node:
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         shards = None if replication is None else GroupShards(clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock, shards)
-        self.snapshots = Snapshots(self.topics, self.metadata, _snapshot_folders(config, path))
+        folders = [path / FOLDER, *map(Path, config.node.snapshot_folders)]
+        self.snapshots = Snapshots(self.topics, self.metadata, folders)
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
         self._make_streams(path)
@@ -191,9 +192,7 @@ class Node:
             self.clock,
             self.spawn,
             self._stored,
-            (lambda key: self.stream_tokens.share(key))
-            if self.replicated_streams is None
-            else None,
+            None if self.replicated_streams is not None else self._share_key,
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
@@ -449,6 +448,9 @@ class Node:
             item = Item(record.body, record.message_id, stored_ms, stored=stored.position)
         self.streams.note_stored(stream, stored.position, item)
 
+    def _share_key(self, key: bytes) -> None:
+        self.stream_tokens.share(key)
+
     def _note_full(self, error: StorageError) -> None:
         self.disk.note_full(error)
 
@@ -490,10 +492,6 @@ async def running_node(
             # After a failed disk, that is what there is to tell, and not what came of it.
             with suppress(StorageError) if node.has_failed else nullcontext():
                 node.close()
-
-
-def _snapshot_folders(config: Config, folder: Path) -> list[Path]:
-    return [folder / FOLDER, *map(Path, config.node.snapshot_folders)]
 
 
 def _store_of(config: Config, folder: Path) -> StreamStore:

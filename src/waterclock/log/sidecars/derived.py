@@ -22,7 +22,7 @@ from waterclock.log.frame import (
 )
 from waterclock.log.id_index.fingerprint import fingerprints
 from waterclock.log.id_index.runs import OFFSET_BITS, IdEntries, IdPieces
-from waterclock.log.lone_rows import lone_id
+from waterclock.log.lone_message import lone_id
 from waterclock.log.schema import binaries, decode, due_times, row_offsets
 from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.endings import Ending

@@ -89,7 +89,7 @@ class ConsoleApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        common: dict[str, Any] = {"tag": "console"}
+        common: dict[str, Any] = {"tag": "node"}
         return [
             Operation(
                 "GET", "/console/{file}", self.file, "consoleFile", "A file of the console.",

@@ -7,6 +7,7 @@ A page that reads slowly misses ticks, and nothing is kept for it.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 """How often pages are told. Lower is smoother, and costs the node more while somebody looks."""
+COST_MAX = 0.01
+"""Of the loop's time, what counting may take: a node that has more to count tells less often."""
+TICK_S_MAX = 5.0
 PAGES_MAX = 200
 """Pages that are open at a time."""
 SPACE_TICKS = 10
@@ -82,6 +86,8 @@ class Live:
         self._counting = asyncio.Lock()
         self._tick: Tick | None = None
         self._space: DiskSpace | None = None
+        self._cost_s = 0.0
+        """Of a count, of late."""
         self.pages = 0
 
     def __repr__(self) -> str:
@@ -110,12 +116,18 @@ class Live:
             tick, clock = self._tick, self._node.clock
             if tick is not None:
                 age_s = (clock.monotonic_ms() - tick.after.steady_ms) / 1_000
-                if tick.number > seen and age_s < TICK_S:
+                if tick.number > seen and age_s < self._tick_s:
                     return tick
                 if tick.number == seen:
-                    await asyncio.sleep(max(0.0, TICK_S - age_s))
+                    await asyncio.sleep(max(0.0, self._tick_s - age_s))
+            began = time.thread_time()
             self._tick = await self._counted(tick)
+            self._cost_s = 0.7 * self._cost_s + 0.3 * (time.thread_time() - began)
             return self._tick
+
+    @property
+    def _tick_s(self) -> float:
+        return max(TICK_S, min(TICK_S_MAX, self._cost_s / COST_MAX))
 
     async def _counted(self, last: Tick | None) -> Tick:
         node = self._node

@@ -3,14 +3,14 @@ import { get } from "./api.js";
 import { act, shell } from "./action.js";
 import { h, panel, toast } from "./dom.js";
 import { count, time } from "./format.js";
-import { may } from "./rights.js";
+import { may, who } from "./rights.js";
 import { Table } from "./table.js";
 import { link } from "./topics.js";
 
 const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad" };
 
 export function cluster() {
-  const isAdmin = may("admin");
+  const isAdmin = may("admin") && who().isClustered;
   let shares = new Map(), drains = new Map();
   const members = new Table("members", [
     { title: "Node", kind: "name", cell: (row) => row.name + (row.isSelf ? " (this one)" : "") },

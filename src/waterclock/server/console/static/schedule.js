@@ -124,8 +124,9 @@ function recurring(asked) {
   ], { key: (row) => row.name, none: "Nothing comes again and again." });
   const load = async () => { rows = (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
   const times = (found, zone) => {
-    const shownIn = new Intl.DateTimeFormat("en-GB", { timeZone: zone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
-    return h("ol", {}, found.map((ms) => h("li", {}, `${shownIn.format(ms)} `, h("span", { class: "dim" }, "here ", time(ms), `, ${until(ms, Date.now())}`))));
+    const parts = new Intl.DateTimeFormat("en-GB", { timeZone: zone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    const shownIn = (ms) => { const p = Object.fromEntries(parts.formatToParts(ms).map((each) => [each.type, each.value])); return `${p.weekday} ${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`; };
+    return h("ol", {}, found.map((ms) => h("li", {}, `${shownIn(ms)} `, h("span", { class: "dim" }, "here ", time(ms), `, ${until(ms, Date.now())}`))));
   };
   const ask = (rule, zone, start) => get(query("/recurrence-times", { ...rule, zone, startMs: start })).then((found) => found.timesMs);
   const show = async (row) => {

@@ -80,7 +80,7 @@ export function publish(topic, { value = "", key = "", headers = "", title } = {
       const given = v.headers.split("\n").filter(Boolean).map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)]);
       const body = { value: v.value, key: v.key || undefined, headers: given.length ? Object.fromEntries(given) : undefined };
       if (v.at.trim()) body[/^\+?\s*[\d.]+\s*[a-z]/i.test(v.at.trim()) ? "delay" : "at"] = v.at.trim();
-      return { method: "POST", path: `/topics/${part(topic)}/messages`, body, cli: shell("waterclock", "publish", topic, v.value, ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : [])) };
+      return { method: "POST", path: `/topics/${part(topic)}/messages`, body, cli: `${shell("waterclock", "publish", topic)} ${v.value === "" ? "''" : shell(v.value)} ${shell(...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : []))}`.trim() };
     },
     done: (made) => `Stored at ${made.partition}/${made.offset}`,
   });
