@@ -1,11 +1,15 @@
 """The memory of the last hour and day: what is folded, dropped, and found again after a restart."""
 
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 import pytest
+from crc32c import crc32c
 
-from waterclock.history.codec import HEADER_BYTES, decode, encode
+from waterclock.history.codec import HEADER_BYTES, MAGIC, VERSION, decode, encode
 from waterclock.history.history import HOUR_SLOTS, MINUTE_MS, STEP_MS, History, Sample
 from waterclock.history.series import NODE, TOPICS_MAX
 
@@ -93,3 +97,43 @@ def test_a_file_that_is_not_whole_is_not_read(history):
         damaged = bytearray(data)
         damaged[at] ^= 1 << int(rng.integers(8))
         assert decode(bytes(damaged)) is None
+
+
+def sealed(head: bytes, numbers: bytes, *, body: bytes | None = None, **given: int) -> bytes:
+    """Return a file whose checksums hold, whatever stands in it."""
+    packed = zlib.compress(head + numbers) if body is None else body
+    head_len = given.get("head_len", len(head))
+    plain_len = given.get("plain_len", len(head + numbers))
+    sizes = (head_len, plain_len, len(packed), crc32c(packed))
+    fields = struct.pack("<8sH2xIIII", MAGIC, VERSION, *sizes)
+    return fields + struct.pack("<I", crc32c(fields)) + packed
+
+
+def contents(**changes: object) -> bytes:
+    known = {"node": ["in"], "topic": [], "topics": [], "newest": [7, 7], "slots": [1, 1]}
+    return msgspec.json.encode({**known, **changes})
+
+
+TWO = bytes(2 * 4)
+
+
+WRONG = {
+    "not packed": sealed(b"", b"", body=b"not packed"),
+    "more than it says": sealed(contents(), TWO, plain_len=70),
+    "less than it says": sealed(contents(), TWO, plain_len=5_000),
+    "all head": sealed(contents(), TWO, head_len=5_000),
+    "no text": sealed(b"\xff", b""),
+    "no fields": sealed(b"{}", b""),
+    "numbers that are cut": sealed(contents(), TWO + b"odd"),
+    "too few numbers": sealed(contents(), TWO[4:]),
+    "one ring": sealed(contents(newest=[7], slots=[1]), TWO[4:]),
+    "slots below none": sealed(contents(slots=[-1, 3]), TWO),
+    "beyond all time": sealed(contents(newest=[1 << 70, 7]), TWO),
+    "before all time": sealed(contents(newest=[-7, 7]), TWO),
+}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
+def test_a_file_that_says_what_cannot_be_is_not_read_though_its_checksums_hold(data):
+    assert decode(sealed(contents(), TWO)) is not None
+    assert decode(data) is None

@@ -18,11 +18,16 @@ from waterclock.history.series import NODE, TOPIC, TOPICS_MAX, topic_columns
 MAGIC = b"\xf3WCHIST\n"
 VERSION = 1
 HEADER_BYTES = 32
-BODY_BYTES_MAX = 64 << 20
+PLAIN_BYTES_MAX = 64 << 20
+FILE_BYTES_MAX = PLAIN_BYTES_MAX
+"""A file that is larger is none of ours."""
+NEWEST_MAX = 1 << 40
+"""A slot that no clock comes to."""
 
 # To change a byte: raise VERSION, draw the new layout, and let `decode` refuse the old one.
 _FIELDS = struct.Struct("<8sH2xIIII")
 _CRC = struct.Struct("<I")
+_FLOAT_BYTES = 4
 assert _FIELDS.size + _CRC.size == HEADER_BYTES
 
 
@@ -63,22 +68,34 @@ def decode(data: bytes) -> History | None:
     head, numbers = plain
     try:
         contents = msgspec.json.decode(head, type=_Contents)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     history = History()
     width = len(contents.node) + len(contents.topics) * len(contents.topic)
+    if not _is_sound(contents) or sum(contents.slots) * width * _FLOAT_BYTES != len(numbers):
+        return None
+    values: Floats = np.frombuffer(numbers, "<f4")
     at = 0
     for ring, newest, slots in zip(
         (history.hour, history.day), contents.newest, contents.slots, strict=True
     ):
-        rows = numbers[at : at + slots * width].reshape(slots, width)
+        rows = values[at : at + slots * width].reshape(slots, width)
         at += slots * width
         _fill(ring, newest, rows, contents)
     history.topics = (contents.topics + [""] * TOPICS_MAX)[:TOPICS_MAX]
     return history
 
 
-def _plain(data: bytes) -> tuple[bytes, Floats] | None:
+def _is_sound(contents: _Contents) -> bool:
+    """Tell whether there are two rings, of slots that a clock can come to."""
+    return (
+        len(contents.newest) == len(contents.slots) == 2
+        and all(0 <= each < NEWEST_MAX for each in contents.newest)
+        and all(each > 0 for each in contents.slots)
+    )
+
+
+def _plain(data: bytes) -> tuple[bytes, bytes] | None:
     """Return what stands before the numbers, and these."""
     if len(data) < HEADER_BYTES:
         return None
@@ -87,11 +104,18 @@ def _plain(data: bytes) -> tuple[bytes, Floats] | None:
         return None
     magic, version, head_len, plain_len, body_len, body_crc = _FIELDS.unpack_from(data)
     body = data[HEADER_BYTES:]
-    is_ours = (magic, version) == (MAGIC, VERSION) and plain_len <= BODY_BYTES_MAX
+    is_ours = (magic, version) == (MAGIC, VERSION) and head_len <= plain_len <= PLAIN_BYTES_MAX
     if not is_ours or len(body) != body_len or crc32c(body) != body_crc:
         return None
-    plain = zlib.decompress(body)
-    return plain[:head_len], np.frombuffer(plain, "<f4", offset=head_len)
+    unpacker = zlib.decompressobj()
+    try:
+        # One byte more than there should be tells that there is more.
+        plain = unpacker.decompress(body, plain_len + 1)
+    except zlib.error:
+        return None
+    if len(plain) != plain_len or not unpacker.eof:
+        return None
+    return plain[:head_len], plain[head_len:]
 
 
 def _fill(ring: Ring, newest: int, rows: Floats, contents: _Contents) -> None:

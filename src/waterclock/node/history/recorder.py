@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from waterclock.history.codec import decode, encode
+from waterclock.history.codec import FILE_BYTES_MAX, decode, encode
 from waterclock.history.history import STEP_MS, History, Sample
 from waterclock.model.clock import Clock
 from waterclock.model.errors import StorageError
@@ -124,7 +124,8 @@ class Recorder:
 
     def _load(self) -> History | None:
         try:
-            data = (self._folder / NAME).read_bytes()
+            with open(self._folder / NAME, "rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
