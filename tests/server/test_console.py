@@ -14,6 +14,7 @@ from tests.server.secure_serving import SecureNode, secure_node
 from tests.server.served import running_server
 from waterclock.history.history import STEP_MS
 from waterclock.node.history.counting import count_all as count_topics
+from waterclock.security.principals import FILE
 from waterclock.server.console import live
 from waterclock.server.console.assets import FOLDER, assets
 
@@ -132,6 +133,10 @@ async def test_a_thousand_topics_are_filtered_sorted_and_paged_by_the_node(tmp_p
     assert found["node"]["topics"] == 7
 
 
+def topics_of(line: bytes) -> list[str]:
+    return [row["topic"] for row in json.loads(line.removeprefix(b"data: "))["topics"]]
+
+
 def first_event(node: SecureNode, path: str, bearer: str) -> Any:
     connection = node.connect()
     connection.request("GET", path, headers={"Authorization": bearer})
@@ -163,6 +168,27 @@ def test_a_page_is_told_what_its_principal_may_see_and_no_more(tmp_path):
     assert nobody == 401
     assert shown["node"] is None
     assert [row["topic"] for row in shown["topics"]] == ["a.x"]
+
+
+def test_an_open_page_is_told_no_more_than_its_principal_may_see_by_now(tmp_path):
+    with secure_node(tmp_path) as node:
+        node.ask("POST", "/topics", node.admin, {"topic": "a.x"})
+        node.ask("POST", "/topics", node.admin, {"topic": "b.x"})
+        headers = {"Authorization": node.add("ada", read="a.*")}
+        connection = node.connect()
+        connection.request("GET", "/console/live?view=topics", headers=headers)
+        with connection.getresponse() as events:
+            seen = [topics_of(events.readline())]
+            # Its credential stays good: as with those of other issuers, and with certificates.
+            principals = node.folder.path / FILE
+            principals.write_text(principals.read_text().replace("a.*", "b.*"))
+            node.reload()
+            while len(seen) < 5 and seen[-1] == seen[0]:
+                events.readline()
+                seen.append(topics_of(events.readline()))
+        connection.close()
+
+    assert (seen[0], seen[-1]) == (["a.x"], ["b.x"])
 
 
 async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):

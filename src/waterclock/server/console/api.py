@@ -72,7 +72,9 @@ class ConsoleApi:
 
     def events(self, request: Request) -> Streamed:
         """Tell what is now, again and again."""
-        return self.live.open(parameters_of(request, LiveParameters), request.principal.rights)
+        access, principal = self._access, request.principal
+        asked = parameters_of(request, LiveParameters)
+        return self.live.open(asked, lambda: access.current(principal).rights)
 
     def history(self, request: Request) -> Response:
         """Answer with what was."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from waterclock.model.errors import LimitExceeded
+from waterclock.model.errors import LimitExceeded, NotAuthenticated
 from waterclock.node.counters import LATENESS_MS
 from waterclock.node.history.counting import (
     GroupCounts,
@@ -93,21 +93,27 @@ class Live:
     def __repr__(self) -> str:
         return f"<Live {self.pages} pages>"
 
-    def open(self, asked: LiveParameters, rights: Rights) -> Streamed:
-        """Begin to tell a page."""
+    def open(self, asked: LiveParameters, rights_now: Callable[[], Rights]) -> Streamed:
+        """Begin to tell a page, each time as much as its principal may see then."""
         if self.pages >= PAGES_MAX:
             raise LimitExceeded("open pages of the console", PAGES_MAX)
         self.pages += 1
-        return Streamed(200, self._pieces(asked, rights), EVENTS, HEADERS, on_over=self._over)
+        return Streamed(200, self._pieces(asked, rights_now), EVENTS, HEADERS, on_over=self._over)
 
     def _over(self) -> None:
         self.pages -= 1
 
-    async def _pieces(self, asked: LiveParameters, rights: Rights) -> AsyncIterator[bytes]:
+    async def _pieces(
+        self, asked: LiveParameters, rights_now: Callable[[], Rights]
+    ) -> AsyncIterator[bytes]:
         seen = 0
         while True:
             tick = await self._next(seen)
             seen = tick.number
+            try:
+                rights = rights_now()
+            except NotAuthenticated:
+                return  # the page asks again, and hears why
             yield await self._event(tick, asked, rights)
 
     async def _next(self, seen: int) -> Tick:
