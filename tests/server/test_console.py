@@ -133,6 +133,23 @@ async def test_a_thousand_topics_are_filtered_sorted_and_paged_by_the_node(tmp_p
     assert found["node"]["topics"] == 7
 
 
+async def test_a_page_that_is_opened_after_long_is_told_the_rates_of_now(tmp_path):
+    clock = ManualClock()
+    async with running_server(tmp_path, clock=clock) as it:
+        port = it.server.http_port
+        async with raw_client(port) as client:
+            await snapshots(client, "", 1)
+        await it.publish(*(b"%d" % n for n in range(60)))
+        clock.advance(3_600_000)
+        await it.node.recorder.sample()
+        await it.publish(b"x", b"y")
+        clock.advance(1_000)
+        async with raw_client(port) as client:
+            [found] = await snapshots(client, "", 1)
+
+    assert found["node"]["inRate"] == 2.0
+
+
 def topics_of(line: bytes) -> list[str]:
     return [row["topic"] for row in json.loads(line.removeprefix(b"data: "))["topics"]]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from waterclock.history.history import STEP_MS
 from waterclock.model.errors import LimitExceeded, NotAuthenticated
 from waterclock.node.counters import LATENESS_MS
 from waterclock.node.history.counting import (
@@ -47,6 +48,8 @@ COST_MAX = 0.01
 TICK_S_MAX = 5.0
 PAGES_MAX = 200
 """Pages that are open at a time."""
+STALE_MS = 2 * STEP_MS
+"""After so long without a page, rates are of the time since the node's own last sample."""
 SPACE_TICKS = 10
 """How often the disk is asked for its room, in ticks."""
 LATE_BUCKETS = len(LATENESS_MS) + 1
@@ -138,8 +141,10 @@ class Live:
     async def _counted(self, last: Tick | None) -> Tick:
         node = self._node
         after = await count_all(node.topics.all(), node.groups.hosts(), node.clock.monotonic_ms())
-        before = node.recorder.counts if last is None else last.after
         number = 1 if last is None else last.number + 1
+        if last is not None and after.steady_ms - last.after.steady_ms > STALE_MS:
+            last = None
+        before = node.recorder.counts if last is None else last.after
         if number % SPACE_TICKS == 1:
             self._space = await node.disk.space()
         counters = node.streams.table.counters
