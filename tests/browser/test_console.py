@@ -190,6 +190,12 @@ def test_a_message_is_made_published_seen_and_its_digits_stay(console):
     console.do("press('Follow live')")
     console.shows("waiting for messages")
     console.do("press('Publish…')")
+    console.do("fill('headers', 'nonsense'); $('dialog button[type=submit]').click()")
+    console.wait("$('dialog .notice.bad').innerText.includes('write name=value')")
+    # What a client wrote is no option of the command that the reader pastes.
+    console.do("fill('headers', ''); fill('key', '-k'); fill('value', '--file=/etc/passwd')")
+    said = console.do("return $('dialog .same').innerText")
+    assert "waterclock publish --key -k -- letters --file=/etc/passwd" in said
     said = console.submit(value='{"n": 12345678901234567890}', key="ada", headers="a=b=c")
     assert "-H a=b=c" in said
     assert "/topics/letters/messages" in said

@@ -6,6 +6,14 @@ import { who } from "./rights.js";
 const quoted = (text) => (/^[\w./:=@,+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 export const shell = (...words) => words.filter((word) => word !== null && word !== undefined && word !== "").map(quoted).join(" ");
 
+// A command, and what clients may have written: behind `--` none of that is taken for an option.
+export function command(verb, given, ...options) {
+  const isOption = given.some((word) => word.startsWith("-"));
+  const words = [shell("waterclock", ...verb.split(" ")), ...given.map(quoted)];
+  const rest = options.length ? [shell(...options)] : [];
+  return (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
+}
+
 function curl({ method, path, body }) {
   const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
   if (body !== undefined) words.push("-d", JSON.stringify(body));

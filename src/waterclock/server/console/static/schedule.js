@@ -1,6 +1,6 @@
 // The schedule: what is to come, by minute, hour and day; a list of it; what comes again and again.
 import { get, part, query } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, command, shell } from "./action.js";
 import { choice, dialog, empty, facts, h, later, panel, put } from "./dom.js";
 import { bytes, clock, count, cut, local, moment, span, time, until } from "./format.js";
 import { may } from "./rights.js";
@@ -157,7 +157,7 @@ function recurring(asked) {
     act({
       title: "Again and again", label: "Make it", more: preview,
       fields: [{ name: "name", title: "Name", required: true }, { name: "topic", title: "Topic", required: true, value: asked.topic }, { name: "rule", title: "Rule: cron (0 9 * * MON), or a length of time (90s, 1h)", required: true }, { name: "zone", title: "Zone", value: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC", required: true }, { name: "value", title: "Message", kind: "area" }, { name: "key", title: "Key" }],
-      asked: (v) => { const rule = ruleOf(v); return { method: "PUT", path: `/recurrences/${part(v.name)}`, body: { topic: v.topic, ...rule, zone: v.zone, value: v.value, key: v.key || undefined }, cli: shell("waterclock", "schedule", "repeat", v.name, v.topic, v.value, ...(rule.cron ? ["--cron", rule.cron, "--zone", v.zone] : ["--every", rule.every]), ...(v.key ? ["--key", v.key] : [])) }; },
+      asked: (v) => { const rule = ruleOf(v); return { method: "PUT", path: `/recurrences/${part(v.name)}`, body: { topic: v.topic, ...rule, zone: v.zone, value: v.value, key: v.key || undefined }, cli: command("schedule repeat", [v.name, v.topic, v.value], ...(rule.cron ? ["--cron", rule.cron, "--zone", v.zone] : ["--every", rule.every]), ...(v.key ? ["--key", v.key] : [])) }; },
       done: (made) => { load(); return `${made.name} comes next ${moment(made.nextMs)}`; },
     });
   };

@@ -1,6 +1,6 @@
 // Streams: those in memory, who waits there, what they hold; one of them as it goes.
 import { get, lines, part, query } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, command } from "./action.js";
 import { choice, facts, h, panel, put } from "./dom.js";
 import { count, cut, pretty } from "./format.js";
 import { may } from "./rights.js";
@@ -43,7 +43,7 @@ function list(at) {
 function sending(stream, text) {
   let message = text;
   try { message = JSON.parse(text); } catch { /* text it is */ }
-  return { method: "POST", path: "/streams/send", body: { streamId: stream, message, timeoutSeconds: 0 }, cli: shell("waterclock", "send", stream, text) };
+  return { method: "POST", path: "/streams/send", body: { streamId: stream, message, timeoutSeconds: 0 }, cli: command("send", [stream, text]) };
 }
 
 function one(name) {
@@ -81,8 +81,8 @@ function one(name) {
   };
   const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], "off", (value) => { if (value === "on") follow(); else { stop.abort(); put(said, ""); } });
   const post = () => act({ title: `Send to ${name}`, label: "Send", fields: [{ name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(name, v.message), done: () => { load(); return "Sent"; } });
-  const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: shell("waterclock", "streams", "resize", name, v.size) }), done: () => { load(); return "Resized"; } });
-  const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: shell("waterclock", "streams", "delete", name) }), done: () => { location.hash = "#/streams"; return "Gone"; } });
+  const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: command("streams resize", [name, v.size]) }), done: () => { load(); return "Resized"; } });
+  const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: command("streams delete", [name]) }), done: () => { location.hash = "#/streams"; return "Gone"; } });
   const refresh = setInterval(load, 2000);
   load();
   const about_ = { stream: name };

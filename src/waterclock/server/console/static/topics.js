@@ -1,6 +1,6 @@
 // Topics: the list, and one of them with its partitions, its messages, and what can be done with it.
 import { get, messages, part, query } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, command, shell } from "./action.js";
 import { choice, dialog, facts, h, later, panel } from "./dom.js";
 import { brief, bytes, count, cut, pretty, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
@@ -77,10 +77,13 @@ export function publish(topic, { value = "", key = "", headers = "", title } = {
     title: title ?? `Publish to ${topic}`, label: "Publish",
     fields: [{ name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
     asked: (v) => {
-      const given = v.headers.split("\n").filter(Boolean).map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)]);
+      const given = v.headers.split("\n").filter(Boolean).map((line) => {
+        if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);
+        return [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)];
+      });
       const body = { value: v.value, key: v.key || undefined, headers: given.length ? Object.fromEntries(given) : undefined };
       if (v.at.trim()) body[/^\+?\s*[\d.]+\s*[a-z]/i.test(v.at.trim()) ? "delay" : "at"] = v.at.trim();
-      return { method: "POST", path: `/topics/${part(topic)}/messages`, body, cli: `${shell("waterclock", "publish", topic)} ${v.value === "" ? "''" : shell(v.value)} ${shell(...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : []))}`.trim() };
+      return { method: "POST", path: `/topics/${part(topic)}/messages`, body, cli: command("publish", [topic, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : [])) };
     },
     done: (made) => `Stored at ${made.partition}/${made.offset}`,
   });
