@@ -257,6 +257,17 @@ def test_dead_letters_are_edited_redriven_and_purged(console):
     console.ask("POST", "/topics/mail/acks", {"group": "g", "reject": leases, "leave": True})
     console.go("dead-letters/mail", "bad 3")
 
+    # What the node has under that id, it does not store again: the letter must not go for it.
+    twice = {"value": "other", "messageId": "redrive/mail/0/3"}
+    console.ask("POST", "/topics/mail/messages", twice)
+    console.do(
+        "press('Show', [...document.querySelectorAll('tr')].find((each) => "
+        "each.innerText.includes('bad 3')))"
+    )
+    console.do("press('Edit and redrive…')")
+    console.submit(value="lost")
+    console.shows("it stays on the list")
+    console.shows("bad 3")
     console.do("press('Show')")
     console.do("press('Edit and redrive…')")
     console.submit(value="mended")
