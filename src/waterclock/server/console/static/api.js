@@ -89,7 +89,8 @@ export function live(path, take, changed) {
     let delay = 500;
     while (!stop.signal.aborted) {
       const once = new AbortController();
-      stop.signal.addEventListener("abort", () => once.abort(), { once: true });
+      const end = () => once.abort();
+      stop.signal.addEventListener("abort", end, { once: true });
       let silence;
       const heard = () => { clearTimeout(silence); silence = setTimeout(() => once.abort(), 15000); };
       try {
@@ -106,6 +107,7 @@ export function live(path, take, changed) {
         if (error.status === 403) return changed("forbidden");
       } finally {
         clearTimeout(silence);
+        stop.signal.removeEventListener("abort", end); // a node may be away for days
       }
       if (stop.signal.aborted) return;
       changed("away");
