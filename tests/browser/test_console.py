@@ -319,6 +319,25 @@ def test_lists_are_filtered_sorted_and_can_be_shared(console):
     assert "filter=-1" in console.page.value("location.hash")
 
 
+def test_a_tab_that_nobody_sees_lets_go_of_its_connection(console):
+    def turn(is_hidden: str) -> None:
+        hidden = f"{{ value: {is_hidden}, configurable: true }}"
+        console.do(f"Object.defineProperty(document, 'hidden', {hidden});")
+        console.do("document.dispatchEvent(new Event('visibilitychange'));")
+
+    def streams(count: int) -> str:
+        metrics = "fetch('/metrics').then((answer) => answer.text())"
+        return f"{metrics}.then((text) => text.includes('http_streaming_responses {count}.0'))"
+
+    console.go("topics", "orders")
+    console.page.wait(streams(1))
+    turn("true")
+    console.page.wait(streams(0))
+    console.ask("POST", "/topics", {"topic": "meanwhile", "ifAbsent": True})
+    turn("false")
+    console.shows("meanwhile")
+
+
 def test_the_pages_fit_a_phone_and_are_reached_by_keyboard(console):
     console.page.call(
         "Emulation.setDeviceMetricsOverride",
@@ -399,6 +418,11 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         assert page.value("document.cookie") == ""
         assert "Audit" not in page.value("document.querySelector('nav').innerText")
 
+        for _ in range(2):  # a credential ends, and so does the one after it
+            reader = node.add("reader", read="mine.*").removeprefix("Bearer ")
+            console.shows("not good any more")
+            console.do(login.replace("{}", json.dumps(reader)))
+            console.shows("Log out")
         console.do("press('Log out')")
         console.shows("This node asks who you are.")
         console.do(login.replace("{}", json.dumps(node.admin.removeprefix("Bearer "))))

@@ -78,7 +78,14 @@ function connected(state) {
   else if (state === "live" && frame.wasAway) { frame.wasAway = false; page?.back?.(); }
 }
 
+// A page that nobody sees lets go of its connection: a browser has six to a node for all its tabs.
 function follow() {
+  if (document.hidden) {
+    stopLive?.();
+    stopLive = null;
+    frame.wasAway = true;
+    return;
+  }
   const path = query("/console/live", page?.live?.() ?? { view: "overview" });
   if (stopLive && path === livePath) return;
   stopLive?.();
@@ -147,23 +154,22 @@ async function begin() {
   await show();
 }
 
+document.addEventListener("visibilitychange", () => { if (page) follow(); });
 addEventListener("hashchange", () => { if (frame.main) show(); });
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);
 });
 
 async function start() {
-  let asked = false;
   onLogin.needed = () => {
-    if (asked && page) { asked = false; keep(""); login("The credential is not good any more."); }
+    if (page) { keep(""); login("The credential is not good any more."); }
   };
   for (;;) {
     try {
       await begin();
-      asked = true;
       return;
     } catch (error) {
-      if (error.status === 401) { const had = hasCredential(); keep(""); login(had ? error.message : ""); asked = true; return; }
+      if (error.status === 401) { const had = hasCredential(); keep(""); login(had ? error.message : ""); return; }
       app.className = "alone";
       app.replaceChildren(h("main", { class: "login", id: "main" }, h("div", { class: "panel", role: "status" }, h("h1", {}, "Waterclock"), h("p", {}, error.message || "The node does not answer."), h("p", { class: "dim" }, "The console asks again by itself."))));
       await new Promise((done) => setTimeout(done, 2000));
