@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
 from tests.server.secure_serving import SecureNode, secure_node
 from tests.server.served import running_server
-from waterclock.history.history import STEP_MS
+from waterclock.history.codec import encode as encode_history
+from waterclock.history.history import STEP_MS, History
+from waterclock.node.history import recorder
 from waterclock.node.history.counting import count_all as count_topics
 from waterclock.security.principals import FILE
 from waterclock.server.console import live
@@ -225,6 +228,22 @@ async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):
     assert before["series"]["in"][-1] == topic["series"]["in"][-1] == 10.0
     assert after == before
     assert unknown.status == 404
+
+
+async def test_the_history_is_packed_beside_the_loop(tmp_path, monkeypatch):
+    packing: list[threading.Thread] = []
+
+    def encode(history: History) -> bytes:
+        packing.append(threading.current_thread())
+        return encode_history(history)
+
+    async with running_server(tmp_path) as it:
+        monkeypatch.setattr(recorder, "encode", encode)
+        await it.node.recorder.save()
+        monkeypatch.undo()
+
+    assert packing
+    assert threading.current_thread() not in packing
 
 
 @pytest.mark.parametrize("damage", [b"", b"no history at all"])

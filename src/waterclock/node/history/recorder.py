@@ -7,6 +7,7 @@ came after. It is no part of the log: if it cannot be read or written, nothing e
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -63,6 +64,7 @@ class Recorder:
         self._before_cpu_s = 0.0
         self._before_streams = (0, 0)
         self._saved_ms = clock.monotonic_ms()
+        self._writing = threading.Lock()
         self.history = History()
 
     def __repr__(self) -> str:
@@ -103,24 +105,27 @@ class Recorder:
         self._before_cpu_s, self._before_streams = cpu_s, moved
 
     async def save(self) -> None:
-        """Write the file."""
+        """Write the file. Nothing is noted meanwhile."""
         self._saved_ms = self._clock.monotonic_ms()
-        await asyncio.to_thread(self._write, encode(self.history))
+        # To pack it takes longer than anybody should wait for the loop.
+        await asyncio.to_thread(self._write)
 
     def save_at_stop(self) -> None:
         """Write the file, on the way out. Blocks."""
         if self.history.hour.newest:
-            self._write(encode(self.history))
+            self._write()
 
-    def _write(self, data: bytes) -> None:
-        try:
-            folder = OsFolder(self._folder)
+    def _write(self) -> None:
+        # Who was cancelled while it saved has left that to its thread.
+        with self._writing:
             try:
-                write_whole(folder, NAME, [data])
-            finally:
-                folder.close()
-        except StorageError as error:
-            log.warning("history_not_saved reason=%s", error)
+                folder = OsFolder(self._folder)
+                try:
+                    write_whole(folder, NAME, [encode(self.history)])
+                finally:
+                    folder.close()
+            except StorageError as error:
+                log.warning("history_not_saved reason=%s", error)
 
     def _load(self) -> History | None:
         try:
