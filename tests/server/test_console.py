@@ -177,6 +177,8 @@ def test_a_page_is_told_what_its_principal_may_see_and_no_more(tmp_path):
         }
         nobody = node.ask("GET", "/console/live", None).status
         shown = first_event(node, "/console/live?view=topics", bearer)
+        writer = node.add("bob", publish="b.*")
+        written = first_event(node, "/console/live?view=topics", writer)["topics"]
 
     assert (session["principal"], session["isSecure"], session["isAdmin"]) == ("ada", True, False)
     assert session["rights"] == [{"kind": "read", "what": "any", "glob": "a.*", "groupGlob": "*"}]
@@ -187,7 +189,10 @@ def test_a_page_is_told_what_its_principal_may_see_and_no_more(tmp_path):
     }
     assert nobody == 401
     assert shown["node"] is None
-    assert [row["topic"] for row in shown["topics"]] == ["a.x"]
+    assert [(row["topic"], row["groups"]) for row in shown["topics"]] == [("a.x", 0)]
+    # As in other lists, who publishes sees the topic; who consumes it is for readers.
+    assert [row["topic"] for row in written] == ["b.x"]
+    assert [written[0][name] for name in ("groups", "lag", "outRate")] == [None, None, None]
 
 
 def test_an_open_page_is_told_no_more_than_its_principal_may_see_by_now(tmp_path):

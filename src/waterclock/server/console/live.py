@@ -211,7 +211,8 @@ def snapshot_of(tick: Tick, asked: LiveParameters, rights: Rights) -> Snapshot:
                 if wanted in each.topic.casefold() and rights.sees(topic=each.topic)
             ]
             rows = _page(topics, asked, tick.before.topics.get)
-            found.topics, found.total = [_topic_row(each, tick) for each in rows], len(topics)
+            found.topics = [_topic_row(each, tick, rights) for each in rows]
+            found.total = len(topics)
         case "groups":
             known = tick.before.by_group
             groups = [
@@ -275,18 +276,21 @@ def _sums(before: NodeCounts, after: NodeCounts) -> _Sums:
     return sums
 
 
-def _topic_row(each: TopicCounts, tick: Tick) -> TopicRow:
+def _topic_row(each: TopicCounts, tick: Tick, rights: Rights) -> TopicRow:
     before = tick.before.topics.get(each.topic, each)
+    out_rate = max(0, each.delivered - before.delivered) / tick.seconds
+    # Who publishes to a topic sees it in lists, and nothing of who consumes it.
+    is_read = rights.allows("read", topic=each.topic)
     return TopicRow(
         topic=each.topic,
         partitions=each.partitions,
         in_rate=max(0, each.published - before.published) / tick.seconds,
-        out_rate=max(0, each.delivered - before.delivered) / tick.seconds,
+        out_rate=out_rate if is_read else None,
         messages=each.messages,
         size_bytes=each.size_bytes,
         pending=each.pending,
-        groups=each.groups,
-        lag=each.lag,
+        groups=each.groups if is_read else None,
+        lag=each.lag if is_read else None,
         closed=each.closed,
         problems=each.problems,
     )

@@ -79,12 +79,13 @@ class TopicRow(ResponseModel):
     partitions: int
     in_rate: float
     """Messages a second."""
-    out_rate: float
+    out_rate: float | None
+    """To all groups; null, as these, to those who may not read the topic."""
     messages: int
     size_bytes: int
     pending: int
-    groups: int
-    lag: int
+    groups: int | None
+    lag: int | None
     """Of the group that is furthest behind."""
     closed: int
     problems: int
