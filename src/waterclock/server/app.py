@@ -202,11 +202,10 @@ async def serve(
     looks, own = _looks(node, metrics, cluster)
     table = [
         *looks,
-        *reload_operations(reloader),
+        *_own(node, access, cluster, reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
-        *ConsoleApi(node, access, cluster).operations(),
     ]
     ring_max, now_ms = config.streams.ring_messages_max, node.clock.now_ms()
     table = with_description(table, config.limits, now_ms, ring_messages_max=ring_max)
@@ -237,6 +236,13 @@ async def serve(
                 yield server
             finally:
                 await _end(cluster, audit, running)
+
+
+def _own(
+    node: Node, access: Access, cluster: "Cluster | None", reloader: Reloader
+) -> list[Operation]:
+    """Return what HTTP offers of this node alone."""
+    return [*reload_operations(reloader), *ConsoleApi(node, access, cluster).operations()]
 
 
 def _http_port(config: Config, http: HttpServer) -> int:
