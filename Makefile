@@ -15,7 +15,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream partitions
+BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -74,13 +74,16 @@ deploy-test: $(STAMP)  ## What make test leaves out of deploy/: the chart, by a 
 	@$(PYTEST) -q -m helm tests/deploy
 
 stores-big: N := $(or $(N),1000000)
-stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
-	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
+stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page, and under nodes that come and go
+	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py tests/stores/test_moving_owners.py
 
 # Material warns of its own end of life in 2027; until then it is the one with an API reference that is done.
 docs: $(SITE)  ## Build the docs site with the API reference into ./site; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >$(LOG) 2>&1 || { grep -v INFO $(LOG); exit 1; }
 	@echo "The docs are at site/index.html"
+
+console-shots: $(STAMP)  ## Take the pictures of the console for docs/console.md, in a browser without a screen
+	@$(BIN)/python -m tools.console_shots
 
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
@@ -223,7 +226,7 @@ backup-plants: $(STAMP)  ## The same with bugs planted in how the node is cut: e
 
 fuzz: N := $(or $(N),300)
 fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
-	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) --hypothesis-profile=sim
+	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) tests/server/test_openapi.py --hypothesis-profile=sim
 
 cover: $(SPARK)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov

@@ -41,6 +41,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 # for each test that starts one.
 os.environ.setdefault("WATERCLOCK_SPARK_ARCHIVE", "off")
 
+# For every JVM that is started by whatever: all of them are over before well compiled code, or a
+# collector with threads of its own, has paid for itself.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 """Node ids CI may skip, each with a comment why; a test nobody runs proves nothing."""
 

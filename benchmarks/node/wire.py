@@ -18,9 +18,10 @@ OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_leng
 
 
 @asynccontextmanager
-async def opened(port: int) -> AsyncIterator[grpc.aio.Channel]:
-    """Connect."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+async def opened(port: int, *, is_own: bool = False) -> AsyncIterator[grpc.aio.Channel]:
+    """Connect; channels of one address share a connection, unless this is to have its own."""
+    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", int(is_own))]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         await asyncio.wait_for(channel.channel_ready(), 30)
         yield channel
 

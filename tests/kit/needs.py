@@ -63,7 +63,10 @@ BY_PLACE = {
     r".*::test_\w*planted_bug": {"plants"},
     r".*histories\.py::(?!.*planted)|tests/schedule/test_hot_timers\.py::test_timers_agree|"
     r".*::Test\w+::runTest|tests/dispatch/test_simulation\.py::test_a_story_keeps|"
-    r"tests/burrow/test_simulation\.py::test_every_promise": {"explores"},
+    r"tests/burrow/test_simulation\.py::test_every_promise|"
+    r"tests/spark/test_exactly_once\.py::test_a_driver_killed|"
+    r"tests/spark/test_killed_executor\.py::test_an_executor_killed|"
+    r"tests/spark/test_compact\.py::test_going_on_from_a_snapshot": {"explores"},
 }
 """By the beginning of a test's id."""
 

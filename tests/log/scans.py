@@ -5,7 +5,7 @@ import struct
 from crc32c import crc32c
 
 from tests.log.frames import TAG, LogBuilder, sample
-from waterclock.log.frame import HEADER_BYTES, Frame
+from waterclock.log.frame import HEADER_BYTES, Frame, LoneFrame
 from waterclock.log.recovery import scan
 from waterclock.model.ids import Offset
 
@@ -27,6 +27,25 @@ class Visited:
         self.positions: list[int] = []
         self.scan = scan(memoryview(self.data), START, Offset(base_offset), TAG, self._visit)
         self.check_invariants()
+        self._check_lone(base_offset)
+
+    def _check_lone(self, base_offset: int) -> None:
+        """Fail unless a scan that reads lone messages by themselves sees and finds the same."""
+        seen: list[tuple[int, int, bytes]] = []
+
+        def visit(frame: Frame, position: int) -> None:
+            seen.append((position, frame.header.base_offset, frame.body.tobytes()))
+
+        def visit_lone(lone: LoneFrame, position: int) -> bool:
+            is_taken = position % 3 != 0
+            if is_taken:
+                seen.append((position, lone.base_offset, lone.body.tobytes()))
+            return is_taken
+
+        data, start = memoryview(self.data), Offset(base_offset)
+        assert scan(data, START, start, TAG, visit, visit_lone) == self.scan
+        pairs = zip(self.positions, self.frames, strict=True)
+        assert seen == [(at, f.header.base_offset, f.body.tobytes()) for at, f in pairs]
 
     def _visit(self, frame: Frame, position: int) -> None:
         self.frames.append(frame)

@@ -6,11 +6,19 @@ from hypothesis import strategies as st
 
 from tests.log.frames import LogBuilder, logs, rows_in, sample
 from waterclock.log.compaction import Rewriter, Survivors
-from waterclock.log.frame import CARRIES_IDS, Frame, FrameType, encode_header, read_frame
+from waterclock.log.frame import (
+    CARRIES_IDS,
+    Frame,
+    FrameType,
+    encode_header,
+    read_frame,
+    read_lone,
+)
 from waterclock.log.id_index.fingerprint import fingerprint
 from waterclock.log.sidecars.derived import Derived
 from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sparse_index import SparseIndex
+from waterclock.model.message import Message
 
 BASE = 500
 SEED = 17
@@ -94,6 +102,31 @@ def test_ids_of_messages_that_are_gone_are_among_those_of_a_rewritten_segment(lo
     frames = [read_frame(encode_header(header) + bytes(body)) for header, body in written]
 
     assert derived_from(frames).entries().tracked.tolist() == entries_of(log.frames)
+
+
+@given(st.lists(st.sampled_from(["bare", "with headers", "two"]), max_size=12))
+def test_a_lone_message_is_taken_in_by_itself_as_it_is_in_its_frame(kinds):
+    log = LogBuilder(base_offset=BASE)
+    for number, kind in enumerate(kinds):
+        bare = Message(b"value", key=b"key", message_id=b"id %d" % number)
+        messages = {"bare": [bare], "with headers": [sample(number)], "two": [bare, sample(number)]}
+        log.publish(messages[kind])
+    found = Derived(BASE, every_bytes=700, seed=SEED)
+    position, taken = 64, 0
+    for frame in log.frames:
+        start = frame.header.base_offset
+        lone = read_lone(frame.raw, 0, base_offset=start, log_tag=frame.header.log_tag)
+        if lone is not None and found.add_lone(lone, position):
+            taken += 1
+        else:
+            found.add(frame, position)
+        position += frame.header.size
+
+    whole = derived_from(log.frames)
+    assert taken == kinds.count("bare")
+    assert found.index.encode() == whole.index.encode()
+    for entries, wanted in zip(found.entries(), whole.entries(), strict=True):
+        assert entries.tolist() == wanted.tolist()
 
 
 def test_where_nobody_asks_for_repeats_no_ids_are_gathered():

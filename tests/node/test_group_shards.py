@@ -1,7 +1,7 @@
 """Groups of several nodes: each has one home, and goes on at another."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -14,13 +14,17 @@ from tests.node.hosts import batch_of
 from waterclock.model.config import Config
 from waterclock.model.errors import Fenced, NotFound, NotLeader, Unavailable
 from waterclock.model.message import Message
+from waterclock.model.units import HOUR_MS
 from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.records import GROUP, PROGRESS, GroupRecord
 from waterclock.node.groups.session import Ending
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards, shard_of
+from waterclock.node.partition.remote_log import LogAnswer, LogQuery
 from waterclock.server.statuses import session_error
+
+TEST_S = 20
 
 
 @dataclass
@@ -224,6 +228,55 @@ async def test_a_log_opened_anew_is_read_on_by_the_same_session(tmp_path):
         assert await receiving == [b"1", b"2"]
 
 
+class SlowLeader:
+    """The leader, which answers how far it reaches only after something has happened."""
+
+    def __init__(self, happens: Callable[[], Awaitable[None]]) -> None:
+        self._happens = happens
+
+    async def read(self, query: LogQuery) -> LogAnswer:
+        await self._happens()
+        return LogAnswer(0, 0, 0, b"", 0, [], 0, ())
+
+
+async def made_while(it: Homes, happens: Callable[[], Awaitable[None]]) -> Member:
+    """Have a group made on a node that follows the topic while something happens there."""
+    topic_logs = [bytes.fromhex(log_id) for log_id in it.a.hosts.topics.get("t").log_ids]
+    it.cluster.move("b", but=topic_logs)
+    it.cluster.leader = "a"
+    await it.cluster.settled()
+    it.b.hosts.topics.get("t").partition(0).reads = SlowLeader(happens)
+    return await it.b.join()
+
+
+async def test_a_group_reads_a_log_that_was_opened_anew_while_the_group_was_made(tmp_path):
+    async with homes(tmp_path) as it:
+
+        async def opened_anew() -> None:
+            host = it.b.hosts.topics.get("t").partition(0)
+            host.close_replica("it is cut")
+            await host.open_replica()
+            it.cluster.go_on()
+
+        member = await made_while(it, opened_anew)
+        await it.publish(b"1")
+
+        async with asyncio.timeout(TEST_S):
+            assert await received(member, 1) == [b"1"]
+
+
+async def test_a_group_has_a_partition_that_was_added_while_the_group_was_made(tmp_path):
+    async with homes(tmp_path) as it:
+
+        async def grown() -> None:
+            await it.b.hosts.topics.update("t", TopicSettings(partitions=2))
+            await it.cluster.settled()
+
+        await made_while(it, grown)
+
+        assert len(it.b.groups.get("t", "g").partitions) == 2
+
+
 async def test_groups_of_a_deleted_topic_are_forgotten_also_by_a_later_home(tmp_path):
     async with homes(tmp_path) as it:
         member = await it.a.join()
@@ -237,6 +290,41 @@ async def test_groups_of_a_deleted_topic_are_forgotten_also_by_a_later_home(tmp_
         await it.a.hosts.topics.create("t", TopicSettings())
         await it.move("b")
         assert it.b.groups.list() == []
+
+
+async def test_a_home_that_has_not_heard_of_a_topic_yet_keeps_its_groups(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.publish(b"1", b"2")
+        member = await it.a.join()
+        await received(member, 2)
+        member.ack(member.offsets[0][1])
+        await it.a.groups.save_all()
+        await it.cluster.settled()
+        topics = it.b.hosts.topics
+        topic = topics._topics.pop("t")
+        await it.move("b")
+        assert it.b.groups.list() == []
+
+        topics._topics["t"] = topic
+        topics._tell_opened(topic, 0)
+
+        assert await received(await it.b.join(), 1) == [b"2"]
+
+
+async def test_groups_of_a_topic_that_never_comes_are_forgotten_at_last(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        await it.cluster.settled()
+        del it.b.hosts.topics._topics["t"]
+        await it.move("b")
+        (records,) = (each for each in it.b.shards.led() if each.items(GROUP))
+        await it.b.groups.forget_strays(HOUR_MS)
+        assert records.items(GROUP) != []
+
+        it.b.hosts.clock.advance(HOUR_MS)
+        await it.b.groups.forget_strays(HOUR_MS)
+
+        assert records.items(GROUP) == []
 
 
 async def test_a_group_of_a_topic_that_was_made_again_begins_anew(tmp_path):

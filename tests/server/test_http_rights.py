@@ -20,7 +20,7 @@ from waterclock.security.rights import KINDS
 from waterclock.security.tokens import SigningKey
 from waterclock.server.http.operations import Operation
 
-OPEN_TO_ALL = {"docs", "health", "hello", "live", "openapi", "ready"}
+OPEN_TO_ALL = {"consoleFile", "docs", "health", "hello", "live", "openapi", "ready"}
 MOVING_REPLICAS = {"drainNode", "movePartition", "replaceNode"}
 FOR_ADMINS = {
     "deleteStream",
@@ -43,6 +43,7 @@ ABOUT_THE_NODES = {
 }
 
 NAMES = {"topic": "mine", "group": "mine", "streamId": "mine", "name": "mine", "partition": "0"}
+NAMES["file"] = "app.js"
 QUERY = {
     "poll": "group=mine&wait=0s",
     "listen": "group=mine",
@@ -52,6 +53,8 @@ QUERY = {
     "streamEvents": "streamId=mine&timeoutSeconds=0",
     "replay": "name=mine",
     "listRecurrences": "topic=mine",
+    "getHistory": "topic=mine",
+    "listTimes": "cron=@daily",
 }
 SENT = {"streamId": "mine", "message": 1, "inMemoryStreamSize": 5}
 BODIES: dict[str, object] = {
@@ -91,7 +94,7 @@ class Table(NamedTuple):
 
     def call(self, operation: Operation, bearer: str | None) -> Answer:
         path, body = request_of(operation)
-        is_stream = operation.name in ("listen", "streamEvents")
+        is_stream = operation.name in ("listen", "streamEvents", "consoleLive")
         used = None if is_stream else self.connection
         return self.node.ask(operation.method, path, bearer, body, used)
 

@@ -62,8 +62,25 @@ async def test_messages_for_later_are_counted(tmp_path):
         await schedule(client, "a", "b")
         counts = (await client.get(f"{PATH}/scheduled/count")).json()
 
-        assert counts["total"] == 2
+        assert (counts["total"], counts["counts"]) == (2, [])
         assert sum(one["count"] for one in counts["horizons"]) == 2
+        steps = f"fromMs={it.node.clock.now_ms()}&stepMs=86400000&steps=400"
+        by_step = (await client.get(f"{PATH}/scheduled/count?{steps}")).json()["counts"]
+        assert (len(by_step), sum(by_step)) == (400, 2)
+        refused = await client.get(f"{PATH}/scheduled/count?stepMs=1&steps=1")
+        assert refused.status == 400
+
+
+async def test_the_next_times_of_a_rule_are_told_without_making_anything(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        asked = "/recurrence-times?cron=0%209%20*%20*%20MON&zone=Europe%2FBerlin&startMs=1&count=2"
+        times = (await client.get(asked)).json()["timesMs"]
+        neither = await client.get("/recurrence-times")
+        both = await client.get("/recurrence-times?cron=@daily&every=1h")
+
+        assert times == [4 * 86_400_000 + 8 * 3_600_000, 11 * 86_400_000 + 8 * 3_600_000]
+        assert (neither.status, both.status) == (400, 400)
+        assert (await client.get("/recurrences")).json() == {"recurrences": []}
 
 
 async def test_messages_are_cancelled_by_id_key_or_position(tmp_path):

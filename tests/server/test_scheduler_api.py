@@ -1,6 +1,8 @@
 """Pending messages and recurrences over real sockets, against a real node whose clock stands."""
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from grpc import StatusCode
 
@@ -131,10 +133,25 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
         await schedule(it, b"4", after_ms=300 * 24 * HOUR)
         counts = await it.scheduler.CountScheduled(pb.CountScheduledRequest(topic="orders"))
         all_topics = await it.scheduler.CountScheduled(pb.CountScheduledRequest())
+        asked = pb.CountScheduledRequest(start_ms=NOW, step_ms=HOUR // 2, steps=3)
+        by_step = await it.scheduler.CountScheduled(asked)
 
+        assert list(by_step.counts) == [1, 2, 0]
         found = {horizon.within_ms: horizon.count for horizon in counts.horizons}
         assert found == {0: 0, 60_000: 1, HOUR: 2, 24 * HOUR: 0, 30 * 24 * HOUR: 0, -1: 1}
         assert counts.total == all_topics.total == 4
+
+
+async def test_the_next_times_of_a_rule_are_told_in_its_zone(tmp_path):
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        asked = pb.ListTimesRequest(cron="0 9 * * MON", zone="Europe/Berlin")
+        weekly = (await it.scheduler.ListTimes(asked)).times_ms
+        asked = pb.ListTimesRequest(every_ms=90_000, start_ms=NOW, count=3)
+        fixed = (await it.scheduler.ListTimes(asked)).times_ms
+
+    local = [datetime.fromtimestamp(ms / 1_000, ZoneInfo("Europe/Berlin")) for ms in weekly]
+    assert [(each.isoweekday(), each.hour, each.minute) for each in local] == [(1, 9, 0)] * 10
+    assert [ms - NOW for ms in fixed] in ([90_000, 180_000, 270_000], [0, 90_000, 180_000])
 
 
 async def test_bad_requests_are_refused(tmp_path):
@@ -203,6 +220,19 @@ BAD: list[tuple[str, Any, StatusCode]] = [
         StatusCode.NOT_FOUND,
     ),
     ("CountScheduled", pb.CountScheduledRequest(topic="no"), StatusCode.NOT_FOUND),
+    (
+        "CountScheduled",
+        pb.CountScheduledRequest(step_ms=1, steps=1),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "CountScheduled",
+        pb.CountScheduledRequest(step_ms=HOUR, steps=1_001),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    ("ListTimes", pb.ListTimesRequest(), StatusCode.INVALID_ARGUMENT),
+    ("ListTimes", pb.ListTimesRequest(cron="@daily", zone="Mars"), StatusCode.INVALID_ARGUMENT),
+    ("ListTimes", pb.ListTimesRequest(cron="@daily", count=101), StatusCode.INVALID_ARGUMENT),
     (
         "PutRecurrence",
         pb.PutRecurrenceRequest(recurrence=pb.Recurrence(name="r", topic="orders")),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.examples import IS_FULL
 from tests.kit.processes import ROOT
 from tests.spark import faults
 from tests.spark.spark_node import SparkNode, running
@@ -77,7 +78,7 @@ def wait_for_rows(node: SparkNode, topic: str, least: int, is_alive: Callable[[]
     while rows_stored(node, topic) < least:
         assert is_alive()
         assert time.monotonic() < gives_up_s, f"{rows_stored(node, topic)} rows of {least}"
-        time.sleep(0.01)
+        time.sleep(0.1)  # asking takes a node and a client some milliseconds of a core
 
 
 def forget_ids(node: SparkNode) -> None:
@@ -160,6 +161,8 @@ def test_a_node_killed_and_started_again_in_mid_batch(small_batches, own_node, t
 
 
 def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, topic, tmp_path):
+    """The second kill is left to `make sim`: what such a driver leaves, a commit of ours that Spark
+    has no note of, is had without one in `test_a_committed_batch_that_spark_forgot_of`."""
     source, sink, values = make_topics(node, topic)
     said = {
         "servers": node.servers,
@@ -175,17 +178,18 @@ def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, 
 
     first = run_driver({**said, "options": {"rateLimit": 200}}, killed_in_mid_batch)
     stored = rows_stored(node, sink)
-    fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
-    second = run_driver({**said, "options": fault})
-    (writer,) = node.client.write_registry.list(sink)
-    noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
+    if IS_FULL:
+        fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
+        assert run_driver({**said, "options": fault}) == -signal.SIGKILL
+        (writer,) = node.client.write_registry.list(sink)
+        noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
+        # It died in between: our commit was made, Spark's was not.
+        assert (tmp_path / "struck").exists()
+        assert f"{writer.committed}" not in noted
     copying(small_batches, node, source, sink, tmp_path).awaitTermination()
 
-    assert (first, second) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert first == -signal.SIGKILL
     assert 500 <= stored < len(values)
-    # It died in between: our commit was made, Spark's was not.
-    assert (tmp_path / "struck").exists()
-    assert f"{writer.committed}" not in noted
     check_once(node, sink, values, "driver killed in mid-batch, then right after the sink's commit")
 
 

@@ -17,7 +17,7 @@ LAYERS = [
     ["stores"],
     ["storage"],
     ["runtime", "security"],  # not pure, so the cores below must not see them
-    ["log", "schedule", "delivery", "streams", "cluster"],
+    ["log", "schedule", "delivery", "streams", "cluster", "history"],
     ["model"],
     ["v1"],  # generated from proto/
 ]

@@ -53,6 +53,8 @@ _FIELDS = struct.Struct("<4sBBHQIIIIqqqIII")
 _CRC = struct.Struct("<I")
 _CRC_AT = HEADER_BYTES - _CRC.size
 assert _FIELDS.size == _CRC_AT
+_HEADER = struct.Struct(_FIELDS.format + "I")
+"""The fields and their checksum: a log of small frames is read a header at a time."""
 
 
 class FrameType(IntEnum):
@@ -242,10 +244,9 @@ def decode_header(data: bytes | memoryview, position: int = 0) -> FrameHeader:
     """Return the header at `position`, or raise FrameDamaged saying what is wrong with it."""
     if position + HEADER_BYTES > len(data):
         raise FrameDamaged(f"frame header at byte {position} is cut short")
-    (expected,) = _CRC.unpack_from(data, position + _CRC_AT)
+    magic, version, kind, *rest, expected = _HEADER.unpack_from(data, position)
     if crc32c(data[position : position + _CRC_AT]) != expected:
         raise FrameDamaged(f"frame header at byte {position} fails its checksum")
-    magic, version, kind, *rest = _FIELDS.unpack_from(data, position)
     if magic != MAGIC:
         raise FrameDamaged(f"no frame at byte {position}: magic is {magic!r}")
     # Past the checksum these are bytes somebody meant to write: not rot but a newer writer, whose
@@ -264,18 +265,19 @@ def decode_header(data: bytes | memoryview, position: int = 0) -> FrameHeader:
 
 def _contradiction(header: FrameHeader) -> str | None:
     """Say what a well-checksummed header may not claim; None if it is sound."""
-    if header.span not in _SPANS[header.type]:
-        return f"spans {header.span} offsets"
-    if header.end_offset > OFFSET_MAX:
-        return f"offset {header.base_offset} is absurd"
-    rows_min = 0 if header.is_sparse else header.span
-    if header.type in _MESSAGES and not rows_min <= header.rows <= header.span:
-        return f"{header.rows} rows in {header.span} offsets"
-    if header.body_len % ALIGNMENT_BYTES or header.body_len > BODY_BYTES_MAX:
-        return f"body of {header.body_len} bytes"
-    if header.type in BODILESS and (header.rows or header.body_len):
-        return f"a {header.type.name} frame with a body"
-    if header.min_due_ms > header.max_due_ms:
+    kind, flags, base_offset, span, rows, _, _, _, min_due_ms, max_due_ms, body_len, _, _ = header
+    if span not in _SPANS[kind]:
+        return f"spans {span} offsets"
+    if base_offset + span > OFFSET_MAX:
+        return f"offset {base_offset} is absurd"
+    rows_min = 0 if flags & FLAG_SPARSE else span
+    if kind in _MESSAGES and not rows_min <= rows <= span:
+        return f"{rows} rows in {span} offsets"
+    if body_len % ALIGNMENT_BYTES or body_len > BODY_BYTES_MAX:
+        return f"body of {body_len} bytes"
+    if kind in BODILESS and (rows or body_len):
+        return f"a {kind.name} frame with a body"
+    if min_due_ms > max_due_ms:
         return "due times are reversed"
     return None
 
@@ -309,4 +311,49 @@ def read_frame(data: bytes | memoryview, position: int = 0) -> Frame:
     """Return the whole frame at `position`, header and body checked."""
     header = decode_header(data, position)
     body = check_body(header, data, position)
-    return Frame(header, body, memoryview(data)[position : position + header.size])
+    return Frame(header, body, memoryview(data)[position : position + HEADER_BYTES + len(body)])
+
+
+class LoneFrame(NamedTuple):
+    """What the start of a node needs of a `data` frame of one message."""
+
+    base_offset: int
+    flags: int
+    unflushed: int
+    append_ms: int
+    body: memoryview
+
+    @property
+    def flushed_end(self) -> int:
+        """Everything below this was fsynced before this frame was written."""
+        return 0 if self.unflushed == _UNFLUSHED_MAX else max(0, self.base_offset - self.unflushed)
+
+
+def read_lone(
+    data: memoryview, position: int, *, base_offset: int, log_tag: int
+) -> LoneFrame | None:
+    """Return the `data` frame of one message at `position`, checked, if it has this offset and tag.
+
+    None says nothing of what is there: `read_frame` does. A log of a thousand partitions is mostly
+    such frames, and this reads one in a third of the time.
+    """
+    body_at = position + HEADER_BYTES
+    if body_at > len(data):
+        return None
+    (
+        magic, version, kind, flags, offset, span, rows, _, unflushed,
+        append_ms, min_due_ms, max_due_ms, body_len, body_crc, tag, expected,
+    ) = _HEADER.unpack_from(data, position)  # fmt: skip
+    is_lone = kind == _DATA and span == 1 and rows == 1
+    is_in_place = offset == base_offset < OFFSET_MAX and tag == log_tag
+    is_known = magic == MAGIC and version == VERSION and not flags & ~_FLAGS_KNOWN
+    is_sound = min_due_ms <= max_due_ms and not body_len % ALIGNMENT_BYTES
+    if not (is_lone and is_in_place and is_known and is_sound):
+        return None
+    end = body_at + body_len
+    if end > len(data) or body_len > BODY_BYTES_MAX:
+        return None
+    body = data[body_at:end]
+    if crc32c(data[position : position + _CRC_AT]) != expected or crc32c(body) != body_crc:
+        return None
+    return LoneFrame(offset, flags, unflushed, append_ms, body)

@@ -169,16 +169,27 @@ def lone_id(body: memoryview) -> bytes | None:
 
     Many a log is nothing but such frames, and all of them are read after a crash.
     """
+    place = _id_place(bytes(body[: len(_template(has_key=True).metadata)]))
+    if place is None:
+        return None
+    ends_at, ids_at, size = place
+    # A body that ends early has not the bytes of its last buffers.
+    if ends_at + _OFFSETS.size > len(body) or ids_at + size > len(body):
+        return None
+    start, end = _OFFSETS.unpack_from(body, ends_at)
+    return bytes(body[ids_at + start : ids_at + end]) if 0 <= start <= end <= size else None
+
+
+@lru_cache(maxsize=_SHAPES_MAX)
+def _id_place(metadata: bytes) -> tuple[int, int, int] | None:
+    """Return where a message with this before its body has its two offsets, its id and how long
+    that may be, all counted from the first byte; None if Arrow must be asked."""
     template = _template(has_key=True)
     body_at, buffers_at = len(template.metadata), template.buffers_at
-    if _fixed(bytes(body[:body_at]), template.body_length_at, buffers_at) != template.fixed:
+    if _fixed(metadata, template.body_length_at, buffers_at) != template.fixed:
         return None
-    ends_at, _, ids_at, size = _ID_BUFFERS.unpack_from(body, buffers_at + _PAIR.size)
-    data = body[body_at:]
-    if not (0 <= ends_at <= len(data) - _OFFSETS.size and 0 <= ids_at <= len(data) - size):
-        return None
-    start, end = _OFFSETS.unpack_from(data, ends_at)
-    return bytes(data[ids_at + start : ids_at + end]) if 0 <= start <= end <= size else None
+    ends_at, _, ids_at, size = _ID_BUFFERS.unpack_from(metadata, buffers_at + _PAIR.size)
+    return None if min(ends_at, ids_at, size) < 0 else (body_at + ends_at, body_at + ids_at, size)
 
 
 @lru_cache(maxsize=_SHAPES_MAX)

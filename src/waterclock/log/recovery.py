@@ -25,9 +25,11 @@ from waterclock.log.frame import (
     MAGIC,
     Frame,
     FrameHeader,
+    LoneFrame,
     check_body,
     decode_header,
     read_frame,
+    read_lone,
 )
 from waterclock.model.errors import FrameDamaged
 from waterclock.model.ids import Offset
@@ -37,6 +39,8 @@ _WINDOW_BYTES = 1 << 20
 
 Visit = Callable[[Frame, int], None]
 """Called with each whole frame and its position, in log order."""
+VisitLone = Callable[[LoneFrame, int], bool]
+"""The same for `data` frames of one message; False: it must be visited as any other frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,24 @@ class Scan:
         return self.damage
 
 
-def scan(data: memoryview, position: int, offset: Offset, log_tag: int, visit: Visit) -> Scan:
+def scan(
+    data: memoryview,
+    position: int,
+    offset: Offset,
+    log_tag: int,
+    visit: Visit,
+    visit_lone: VisitLone | None = None,
+) -> Scan:
     """Walk the frames from `position` to the end of `data`, around damage where there is any."""
     found = Scan(position, offset)
+    last_at = -1
     while found.end_position < len(data):
+        if visit_lone is not None:
+            last_at = _scan_lone(found, data, log_tag, visit_lone, last_at)
+            if found.end_position >= len(data):
+                break
         at = found.end_position
-        if _is_blank(data, at):
+        if not data[at] and _is_blank(data, at):
             break
         try:
             frame = _frame_of(data, at, found.end_offset, log_tag)
@@ -112,9 +128,25 @@ def scan(data: memoryview, position: int, offset: Offset, log_tag: int, visit: V
         found.proven_end = max(found.proven_end, frame.header.flushed_end)
         found.end_position = at + frame.header.size
         found.end_offset = frame.header.end_offset
-        found.last = frame.header
-        found.last_header_crc = header_crc(data, at)
+        last_at = at
+    if last_at >= 0:
+        found.last = decode_header(data, last_at)
+        found.last_header_crc = header_crc(data, last_at)
     return found
+
+
+def _scan_lone(found: Scan, data: memoryview, log_tag: int, visit: VisitLone, last_at: int) -> int:
+    """Walk on over frames of one message, up to anything else; return where the last one lies."""
+    at, offset, proven_end = found.end_position, int(found.end_offset), found.proven_end
+    while (lone := read_lone(data, at, base_offset=offset, log_tag=log_tag)) is not None:
+        if not visit(lone, at):
+            break
+        proven_end = max(proven_end, lone.flushed_end)
+        last_at = at
+        at += HEADER_BYTES + len(lone.body)
+        offset += 1
+    found.end_position, found.end_offset, found.proven_end = at, Offset(offset), proven_end
+    return last_at
 
 
 def header_crc(data: memoryview, position: int) -> int:
@@ -146,7 +178,7 @@ def _note_tail(found: Scan, data: memoryview, reason: str, log_tag: int) -> None
 
 def _is_blank(data: memoryview, position: int) -> bool:
     """Tell whether there is nothing but zeros from here on: preallocated space."""
-    return not data[position] and not np.frombuffer(data[position:], dtype=np.uint8).any()
+    return not np.frombuffer(data[position:], dtype=np.uint8).any()
 
 
 def _claimed_end(data: memoryview, position: int, offset: Offset, log_tag: int) -> Offset:

@@ -273,6 +273,8 @@ class Recurrence(View, frozen=True, kw_only=True, omit_defaults=True):
     """When it comes next; 0 if it does not any more."""
     made_partitions: int = 0
     """Not 0: there was no such topic; putting this made it, with so many partitions."""
+    is_paused: bool = False
+    """It is kept, and nothing of it comes, until it is put again without."""
 
     @property
     def next(self) -> datetime | None:

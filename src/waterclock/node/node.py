@@ -41,6 +41,7 @@ from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards
+from waterclock.node.history.recorder import Recorder
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import LOG, Metadata, open_metadata
 from waterclock.node.partition.host import PartitionHost
@@ -63,6 +64,7 @@ from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import FOLDER, Snapshots
 from waterclock.node.replicated_topics import ReplicatedTopics
 from waterclock.node.replication import META, Replication
+from waterclock.node.rights import RightsRecords
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
@@ -132,6 +134,7 @@ class Node:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._meta: PartitionHost | None = None
         self.metadata = self._open_records(path / "meta", meta_log_id)
+        self.rights = RightsRecords(self.metadata, clock)
         self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
         self.topics = self._make_topics(path / "topics")
         self.publisher = Publisher(self.topics, config.limits, clock)
@@ -146,12 +149,14 @@ class Node:
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         shards = None if replication is None else GroupShards(clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock, shards)
-        self.snapshots = Snapshots(self.topics, self.metadata, _snapshot_folders(config, path))
+        folders = [path / FOLDER, *map(Path, config.node.snapshot_folders)]
+        self.snapshots = Snapshots(self.topics, self.metadata, folders)
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
         self._make_streams(path)
         self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
         self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
+        self.recorder = Recorder(path, self.topics, self.groups, self.streams, self.disk, clock)
 
     def _make_topics(self, path: Path) -> Topics:
         return (Topics if self._replication is None else ReplicatedTopics)(
@@ -187,7 +192,7 @@ class Node:
             self.clock,
             self.spawn,
             self._stored,
-            self._share_key if self.replicated_streams is None else None,
+            None if self.replicated_streams is not None else self._share_key,
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
@@ -285,6 +290,7 @@ class Node:
             self.streams.run(),
             self.persister.run(),
             self.disk.run(),
+            self.recorder.run(),
             self._watch(),
         ):
             self.spawn(work)
@@ -350,6 +356,7 @@ class Node:
             self.topics.close()
         finally:
             try:
+                self.recorder.save_at_stop()
                 if self._meta is None:
                     self.metadata.close()
                 else:
@@ -408,6 +415,7 @@ class Node:
             await self.write_registry.tidy()
             await self.snapshots.tidy()
             await self.topics.drop_old_trash()
+            await self.rights.drop_old()
         except Unavailable as error:
             log.warning("records_not_taken_up reason=%s", error)  # the next leader does
 
@@ -484,10 +492,6 @@ async def running_node(
             # After a failed disk, that is what there is to tell, and not what came of it.
             with suppress(StorageError) if node.has_failed else nullcontext():
                 node.close()
-
-
-def _snapshot_folders(config: Config, folder: Path) -> list[Path]:
-    return [folder / FOLDER, *map(Path, config.node.snapshot_folders)]
 
 
 def _store_of(config: Config, folder: Path) -> StreamStore:

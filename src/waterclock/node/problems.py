@@ -15,6 +15,7 @@ DISK_FAILED: Final = "diskFailed"
 DISK_FULL: Final = "diskFull"
 STORE_AWAY: Final = "storeAway"
 COORDINATOR_AWAY: Final = "coordinatorAway"
+RIGHTS_APART: Final = "rightsApart"
 PROCESS_AWAY: Final = "processAway"
 PARTITION_CLOSED: Final = "partitionClosed"
 PARTITION_DAMAGED: Final = "partitionDamaged"
@@ -28,6 +29,8 @@ ADVICE: Final = {
     DISK_FULL: "free space, or delete topics: then what is due fires; reading goes on meanwhile",
     STORE_AWAY: "look after the database of streams.store; the node tries again by itself",
     COORDINATOR_AWAY: "look after etcd (cluster.etcd): leaders go on, nobody can take over",
+    RIGHTS_APART: "look after the other nodes and the links to them; until then this node lets in "
+    "whom its own secure folder does",
     PROCESS_AWAY: "wait: it is started again, and what it leads answers then; the log says why",
     PARTITION_CLOSED: "restore its folder from a copy, or delete the topic; then restart the node",
     PARTITION_DAMAGED: "restore its files from a copy, or accept the loss: waterclock log repair",

@@ -1,7 +1,7 @@
 """The secure folder: everything a node needs to be reached by TLS and to know who asks.
 
     ca.pem  ca.key  node.pem  node.key  signing/<kid>.key  principals.json  admin.credential
-    cluster.json
+    cluster.json  shared.json
 
 What each holds, and its mode, is in docs/formats/credential.md. The folder appears whole; a file is
 replaced whole, and the node's certificate together with its key: both are links into the folder
@@ -52,6 +52,7 @@ from waterclock.security.principals import (
     decode_principals,
     encode_principals,
 )
+from waterclock.security.principals import FILE as _PRINCIPALS
 from waterclock.security.private_files import (
     PUBLIC_MODE,
     SECRET_MODE,
@@ -64,6 +65,7 @@ from waterclock.security.private_files import (
 )
 from waterclock.security.quotas import UNBOUNDED, Quotas
 from waterclock.security.rights import Right, Rights
+from waterclock.security.shared_folder import known_until_ms
 from waterclock.security.tokens import SigningKey, new_token_id
 
 if TYPE_CHECKING:
@@ -81,7 +83,6 @@ _NODE, _NODE_KEY = "node.pem", "node.key"
 _PAIR = "pair"
 _SIGNING = "signing"
 _KEY_SUFFIX = ".key"
-_PRINCIPALS = "principals.json"
 _ADMIN_CREDENTIAL = "admin.credential"
 _ALL_RIGHTS = Rights([Right("admin", "any", "*")])
 
@@ -225,7 +226,8 @@ class SecureFolder:
             principals = self._principals()
             if name in principals.known and not is_replacing:
                 raise AlreadyExists("principal", name)
-            known = KnownPrincipal(name, grant.rights, grant.quotas, {}, grant.is_outside, now_ms)
+            made_ms = self._made_ms(principals, name, now_ms)
+            known = KnownPrincipal(name, grant.rights, grant.quotas, {}, grant.is_outside, made_ms)
             if not grant.is_outside:
                 return self._give_token(principals, known, grant.expires_ms, now_ms)
             self._write_principals(_with(principals, name, known))
@@ -383,6 +385,13 @@ class SecureFolder:
             data = f"{credential.encode()}\n".encode()
             write_file(self.admin_credential, data, mode=SECRET_MODE)
         return credential
+
+    def _made_ms(self, principals: Principals, name: str, now_ms: int) -> int:
+        """Return when somebody is added: later than all that is known of that name here, whatever
+        the clock says, for nodes of a cluster go by the later."""
+        before = principals.known.get(name)
+        known_ms = 0 if before is None else before.made_ms
+        return max(now_ms, known_ms + 1, known_until_ms(self.path, name) + 1)
 
     def _principals(self) -> Principals:
         return decode_principals((self.path / _PRINCIPALS).read_bytes())

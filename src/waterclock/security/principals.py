@@ -18,6 +18,7 @@ from waterclock.security.quotas import UNBOUNDED, Quotas
 from waterclock.security.rights import KINDS, Right, RightKind, Rights, parse_rights
 
 VERSION = 1
+FILE = "principals.json"
 PRINCIPALS_MAX = 100_000
 TOKENS_MAX = 1_000
 """Most tokens of one principal."""
@@ -117,24 +118,43 @@ def decode_principals(data: bytes) -> Principals:
         raise BadInput(f"principals.json: {error}") from None
     if len(file.principals) > PRINCIPALS_MAX:
         raise BadInput(f"principals.json: more than {PRINCIPALS_MAX} principals")
-    known = {name: _known(name, record) for name, record in file.principals.items()}
+    known = {name: known_of(name, record) for name, record in file.principals.items()}
     return Principals(file.grpc, file.http, MappingProxyType(known))
 
 
 def encode_principals(principals: Principals) -> bytes:
     """Return the file, indented: people read it."""
-    records = {
-        name: PrincipalRecord(
-            made_ms=known.made_ms,
-            rights=rights_texts(known.rights),
-            quotas=known.quotas.as_dict(),
-            tokens=dict(known.tokens),
-            is_outside=known.is_outside,
-        )
-        for name, known in sorted(principals.known.items())
-    }
+    records = {name: record_of(known) for name, known in sorted(principals.known.items())}
     file = PrincipalsFile(VERSION, principals.grpc_address, principals.http_address, records)
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
+
+
+def record_of(known: KnownPrincipal) -> PrincipalRecord:
+    """Return a principal as the file has it: of equal ones, equal records."""
+    return PrincipalRecord(
+        made_ms=known.made_ms,
+        rights=rights_texts(known.rights),
+        quotas=known.quotas.as_dict(),
+        tokens=dict(known.tokens),
+        is_outside=known.is_outside,
+    )
+
+
+def known_of(name: str, record: PrincipalRecord) -> KnownPrincipal:
+    """Return a principal of the file, made ready; raises BadInput if something in it is wrong."""
+    try:
+        check_principal_name(name)
+        if len(record.tokens) > TOKENS_MAX:
+            raise BadInput(f"more than {TOKENS_MAX} tokens")
+        quotas = Quotas(**record.quotas)
+        rights = parse_rights(record.rights)
+    except TypeError:
+        raise BadInput(f"principals.json: {name}: a quota that is none") from None
+    except BadInput as error:
+        raise BadInput(f"principals.json: {name[:NAME_CHARS_MAX]!a}: {error}") from None
+    return KnownPrincipal(
+        name, rights, quotas, MappingProxyType(record.tokens), record.is_outside, record.made_ms
+    )
 
 
 def rights_texts(rights: Rights) -> dict[RightKind, list[str]]:
@@ -159,19 +179,3 @@ def resource_text(*, topic: str | None, stream: str | None, group: str | None) -
         if name is not None
     ]
     return " as ".join(named) or "everything"
-
-
-def _known(name: str, record: PrincipalRecord) -> KnownPrincipal:
-    try:
-        check_principal_name(name)
-        if len(record.tokens) > TOKENS_MAX:
-            raise BadInput(f"more than {TOKENS_MAX} tokens")
-        quotas = Quotas(**record.quotas)
-        rights = parse_rights(record.rights)
-    except TypeError:
-        raise BadInput(f"principals.json: {name}: a quota that is none") from None
-    except BadInput as error:
-        raise BadInput(f"principals.json: {name[:NAME_CHARS_MAX]!a}: {error}") from None
-    return KnownPrincipal(
-        name, rights, quotas, MappingProxyType(record.tokens), record.is_outside, record.made_ms
-    )

@@ -154,6 +154,11 @@ class Access:
         return self._folder is not None
 
     @property
+    def folder(self) -> SecureFolder | None:
+        """What it goes by; None: the node is not secure."""
+        return self._folder
+
+    @property
     def state(self) -> SecureState:
         """What the folder has: the node's certificate and key among them."""
         assert self._state is not None, "the node is not secure"

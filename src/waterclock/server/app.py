@@ -25,6 +25,7 @@ from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
 from waterclock.server.cluster.single_node import check_request, of_single_nodes
+from waterclock.server.console.api import ConsoleApi
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.calls.shared_topics import SharedTopics
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.rights_sync import RightsSync
 
 log = logging.getLogger(__name__)
 
@@ -197,25 +199,26 @@ async def serve(
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
+    looks, own_metrics = _looks(node, metrics, cluster)
     table = [
-        *operations(node, metrics, cluster),
+        *looks,
         *reload_operations(reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
+        *ConsoleApi(node, access, cluster).operations(),
     ]
     ring_max = config.streams.ring_messages_max
     table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
+    rights = await _rights(node, access, shared, cluster)
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
     guard = _cross_origin_guard(config, access, table)
     async with _http(answer, stopping, guard, access, counters, config, starting) as http_server:
-        host = config.server.host
-        http_port = _http_port(config, http_server)
-        http_address = Addresses(host, 0, http_port, is_secure=access.is_secure).http
+        http_address = _http_address(config, http_server, access)
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
         routing = None if shared is None else shared.grpc
@@ -223,16 +226,16 @@ async def serve(
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
-            running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
+            parts = (watch, consumers, backlog, audit, rights)
+            running = [tasks.create_task(each.run()) for each in parts if each is not None]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             servers = listener, http_server, native_server
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running += _begin(cluster, server, streams, nodes, topics, services, tasks)
-            if audit is not None:
-                running.append(tasks.create_task(audit.run()))
+                asked = [*topics, *own_metrics]
+                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
             try:
                 yield server
             finally:
@@ -242,6 +245,11 @@ async def serve(
 def _http_port(config: Config, http: HttpServer) -> int:
     """Return where clients reach HTTP: of processes it is the port that they share."""
     return config.cluster.http_port if config.cluster.is_process else http.port
+
+
+def _http_address(config: Config, http: HttpServer, access: Access) -> str:
+    port = _http_port(config, http)
+    return Addresses(config.server.host, 0, port, is_secure=access.is_secure).http
 
 
 @asynccontextmanager
@@ -295,6 +303,32 @@ def _shared(node: Node, cluster: "Cluster | None") -> "SharedTopics | None":
     from waterclock.server.cluster.calls.shared_topics import shared_topics
 
     return shared_topics(node, cluster)
+
+
+def _looks(
+    node: Node, metrics: Metrics, cluster: "Cluster | None"
+) -> tuple[list[Operation], list[Operation]]:
+    """Return what HTTP offers to operators, and what of it other processes ask for."""
+    looks = operations(node, metrics, cluster)
+    if cluster is None or not node.config.cluster.is_process:
+        return looks, []
+    from waterclock.server.cluster.processes.metrics import of_all, own_metrics
+
+    return of_all(looks, cluster, node.name), own_metrics(looks)
+
+
+async def _rights(
+    node: Node, access: Access, shared: "SharedTopics | None", cluster: "Cluster | None"
+) -> "RightsSync | None":
+    """Return what shares rights with other nodes; by now this node goes by what they know."""
+    if shared is None or cluster is None:
+        return None
+    from waterclock.server.cluster.rights_sync import rights_sync
+
+    sync = rights_sync(node, access, shared.rights, cluster.peers)
+    if sync is not None:
+        await sync.settle()
+    return sync
 
 
 def _topics(

@@ -104,8 +104,7 @@ async def run_node(
             server = await stack.enter_async_context(serve(node, config, reloader, cluster, http))
             reloader.on_reloaded += [node.configure, server.configure]
             if clustered is not None:
-                joined = clustered.joined(server.addresses, server.access)
-                await stack.enter_async_context(joined)
+                await stack.enter_async_context(clustered.joined(server.addresses, server.access))
                 reloader.on_reloaded.append(clustered.configure)
             await server.share_port()
             freeze_what_is_there()

@@ -216,7 +216,14 @@ class _Opening:
         covered = segment.end_offset
         data = file.view(0, file.size())
         try:
-            found = scan(data, segment.end_position, covered, segment.log_tag, derived.add)
+            found = scan(
+                data,
+                segment.end_position,
+                covered,
+                segment.log_tag,
+                derived.add,
+                derived.add_lone,
+            )
         except ForeignFile as error:
             raise ForeignFile(f"{file.name}: {error}") from error
         segment.index = derived.index

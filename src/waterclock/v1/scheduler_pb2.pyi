@@ -429,16 +429,27 @@ class CountScheduledRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all topics"""
+    start_ms: _builtins.int
+    """with steps: where the first begins"""
+    step_ms: _builtins.int
+    steps: _builtins.int
+    """0: no counts by step"""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
+        start_ms: _builtins.int = ...,
+        step_ms: _builtins.int = ...,
+        steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_ms", b"start_ms", "step_ms", b"step_ms", "steps", b"steps", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,18 +482,24 @@ class CountScheduledResponse(_message.Message):
 
     HORIZONS_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     total: _builtins.int
     @_builtins.property
     def horizons(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountScheduledResponse.Horizon]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """due in each step, one after the other from start_ms on"""
+
     def __init__(
         self,
         *,
         horizons: _abc.Iterable[Global___CountScheduledResponse.Horizon] | None = ...,
         total: _builtins.int = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["horizons", b"horizons", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "horizons", b"horizons", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -504,6 +521,7 @@ class Recurrence(_message.Message):
     EXPIRES_AFTER_MS_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    IS_PAUSED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic: _builtins.str
     cron: _builtins.str
@@ -522,6 +540,8 @@ class Recurrence(_message.Message):
     """0: none any more"""
     made_partitions: _builtins.int
     """not 0, when it is put: there was no such topic; it was made, with so many partitions"""
+    is_paused: _builtins.bool
+    """it is kept, and nothing of it comes, until it is put again without"""
     @_builtins.property
     def message(self) -> _broker_pb2.Message:
         """without id and due time: each occurrence gets its own"""
@@ -541,10 +561,11 @@ class Recurrence(_message.Message):
         expires_after_ms: _builtins.int | None = ...,
         next_ms: _builtins.int = ...,
         made_partitions: _builtins.int = ...,
+        is_paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "rule", b"rule", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "jitter_ms", b"jitter_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "start_ms", b"start_ms", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "is_paused", b"is_paused", "jitter_ms", b"jitter_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "start_ms", b"start_ms", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
     _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
@@ -662,3 +683,62 @@ class ListRecurrencesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRecurrencesResponse: _TypeAlias = ListRecurrencesResponse  # noqa: Y015
+
+@_typing.final
+class ListTimesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CRON_FIELD_NUMBER: _builtins.int
+    EVERY_MS_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    cron: _builtins.str
+    every_ms: _builtins.int
+    """counted from start_ms"""
+    zone: _builtins.str
+    """IANA name; empty: UTC"""
+    start_ms: _builtins.int
+    """0: now"""
+    count: _builtins.int
+    """0: ten"""
+    def __init__(
+        self,
+        *,
+        cron: _builtins.str = ...,
+        every_ms: _builtins.int = ...,
+        zone: _builtins.str = ...,
+        start_ms: _builtins.int = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cron", b"cron", "every_ms", b"every_ms", "rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "cron", b"cron", "every_ms", b"every_ms", "rule", b"rule", "start_ms", b"start_ms", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["cron", "every_ms"]  # noqa: Y015
+    _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
+
+Global___ListTimesRequest: _TypeAlias = ListTimesRequest  # noqa: Y015
+
+@_typing.final
+class ListTimesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMES_MS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def times_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """fewer if it ends"""
+
+    def __init__(
+        self,
+        *,
+        times_ms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["times_ms", b"times_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTimesResponse: _TypeAlias = ListTimesResponse  # noqa: Y015

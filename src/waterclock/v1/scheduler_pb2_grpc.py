@@ -74,6 +74,11 @@ class SchedulerStub:
                 request_serializer=waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesResponse.FromString,
                 _registered_method=True)
+        self.ListTimes = channel.unary_unary(
+                '/waterclock.v1.Scheduler/ListTimes',
+                request_serializer=waterclock_dot_v1_dot_scheduler__pb2.ListTimesRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_scheduler__pb2.ListTimesResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServicer:
@@ -129,6 +134,13 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTimes(self, request, context):
+        """When a rule would let a message come, without making anything.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -171,6 +183,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.ListRecurrences,
                     request_deserializer=waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesResponse.SerializeToString,
+            ),
+            'ListTimes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTimes,
+                    request_deserializer=waterclock_dot_v1_dot_scheduler__pb2.ListTimesRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_scheduler__pb2.ListTimesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -389,6 +406,33 @@ class Scheduler:
             '/waterclock.v1.Scheduler/ListRecurrences',
             waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesRequest.SerializeToString,
             waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTimes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Scheduler/ListTimes',
+            waterclock_dot_v1_dot_scheduler__pb2.ListTimesRequest.SerializeToString,
+            waterclock_dot_v1_dot_scheduler__pb2.ListTimesResponse.FromString,
             options,
             channel_credentials,
             insecure,

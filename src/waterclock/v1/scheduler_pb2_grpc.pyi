@@ -41,6 +41,8 @@ class SchedulerStub:
     """Create a recurrence or replace the one of that name."""
     DeleteRecurrence: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.DeleteRecurrenceRequest, _scheduler_pb2.DeleteRecurrenceResponse]
     ListRecurrences: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListRecurrencesRequest, _scheduler_pb2.ListRecurrencesResponse]
+    ListTimes: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListTimesRequest, _scheduler_pb2.ListTimesResponse]
+    """When a rule would let a message come, without making anything."""
 
 @_typing.type_check_only
 class SchedulerAsyncStub(SchedulerStub):
@@ -55,6 +57,8 @@ class SchedulerAsyncStub(SchedulerStub):
     """Create a recurrence or replace the one of that name."""
     DeleteRecurrence: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.DeleteRecurrenceRequest, _scheduler_pb2.DeleteRecurrenceResponse]  # type: ignore[assignment]
     ListRecurrences: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListRecurrencesRequest, _scheduler_pb2.ListRecurrencesResponse]  # type: ignore[assignment]
+    ListTimes: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListTimesRequest, _scheduler_pb2.ListTimesResponse]  # type: ignore[assignment]
+    """When a rule would let a message come, without making anything."""
 
 class SchedulerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -114,5 +118,13 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.ListRecurrencesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.ListRecurrencesResponse, _abc.Awaitable[_scheduler_pb2.ListRecurrencesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTimes(
+        self,
+        request: _scheduler_pb2.ListTimesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ListTimesResponse, _abc.Awaitable[_scheduler_pb2.ListTimesResponse]]:
+        """When a rule would let a message come, without making anything."""
 
 def add_SchedulerServicer_to_server(servicer: SchedulerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -54,6 +54,16 @@ Nodes = Annotated[
     ),
 ]
 
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Let other machines in without credentials (server.host)."),
+]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as in --set log.fsync=always."),
+]
+
 Processes = Annotated[
     str | None,
     typer.Option(
@@ -93,16 +103,8 @@ def up(
     processes: Processes = None,
     nodes: Nodes = None,
     has_topics: Topics = None,
-    is_insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Let other machines in without credentials (server.host)."),
-    ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any setting, as in --set log.fsync=always."
-        ),
-    ] = None,
+    is_insecure: Insecure = False,
+    settings: Settings = None,
     is_verbose: Verbose = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one line of JSON with the ports.")
@@ -345,4 +347,5 @@ def _lines(config: "Config", addresses: "Addresses") -> list[tuple[str, str]]:
         file, ca = (shlex.quote(str(each)) for each in (credential, credential.with_name("ca.pem")))
         lines.insert(0, (f"export WATERCLOCK_CREDENTIAL=@{file}", "be its admin"))
         curl = f'curl --cacert {ca} -H "Authorization: Bearer $(cat {file})"'
-    return [*lines, (f"{curl} {addresses.http}/metrics", "how it is doing")]
+    lines.append((f"{curl} {addresses.http}/metrics", "how it is doing; a browser shows it at /"))
+    return lines

@@ -63,7 +63,7 @@ def replay(data: bytes, *, now_ms: int) -> Replayed:
                 store = Store.restored(_checkpoint_decoder.decode(content), now_ms=now_ms)
             else:
                 _apply(store, _changes_decoder.decode(content), now_ms)
-        except (msgspec.DecodeError, LeaseNotFound) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, LeaseNotFound) as error:
             raise BadJournal(start, f"a frame cannot be read ({error})") from error
         at = start + _HEAD.size + len(content)
     if store is None:

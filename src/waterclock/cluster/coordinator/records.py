@@ -24,6 +24,8 @@ from waterclock.model.ids import Epoch
 VERSION: Final = 1
 LOG_ID_BYTES: Final = 16
 REPLICAS_MAX: Final = 5
+LEARNERS_MAX: Final = 255
+"""Of `__meta`, of which every node has a copy: so many nodes there can be, and a few more."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -69,7 +71,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Who leads, or is about to: a candidate has the epoch, and not yet a majority's answers."""
     replicas: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=REPLICAS_MAX)]
     """Those that vote, as `<node>:<disk>`, the preferred leader first."""
-    learners: Annotated[tuple[Name, ...], Meta(max_length=REPLICAS_MAX)] = ()
+    learners: Annotated[tuple[Name, ...], Meta(max_length=LEARNERS_MAX)] = ()
     """Those that copy the log, and neither vote nor lead."""
     v: int = VERSION
 

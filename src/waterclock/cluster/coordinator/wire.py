@@ -59,115 +59,115 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     """Of the question; a client uses each once."""
 
 
-class ReadAsked(_Message, tag="read"):
-    """`Read`."""
+class ReadAsked(_Message, tag="read", frozen=True):
+    """What does a range hold?"""
 
     keys: KeyRange
 
 
-class TxnAsked(_Message, tag="txn"):
-    """`Txn`."""
+class TxnAsked(_Message, tag="txn", frozen=True):
+    """Do this if the conditions hold, else that."""
 
     conditions: tuple[Unchanged, ...]
     success: tuple[_Step, ...]
     failure: tuple[_Step, ...]
 
 
-class GrantAsked(_Message, tag="grant"):
-    """`Grant`."""
+class GrantAsked(_Message, tag="grant", frozen=True):
+    """Give me a lease."""
 
     ttl_s: int
 
 
-class KeepAliveAsked(_Message, tag="keep"):
-    """`KeepAlive`."""
+class KeepAliveAsked(_Message, tag="keep", frozen=True):
+    """Begin the time of a lease anew."""
 
     lease: LeaseId
 
 
-class RevokeAsked(_Message, tag="revoke"):
-    """`Revoke`."""
+class RevokeAsked(_Message, tag="revoke", frozen=True):
+    """End a lease and delete its keys."""
 
     lease: LeaseId
 
 
-class WatchAsked(_Message, tag="watch"):
-    """`Watch`."""
+class WatchAsked(_Message, tag="watch", frozen=True):
+    """Tell me all changes of a range from a revision on."""
 
     keys: KeyRange
     from_revision: Revision
 
 
-class WatchEnded(_Message, tag="end"):
+class WatchEnded(_Message, tag="end", frozen=True):
     """Tell me no more of a watch."""
 
 
 Asked = ReadAsked | TxnAsked | GrantAsked | KeepAliveAsked | RevokeAsked | WatchAsked | WatchEnded
 
 
-class RangeTold(_Message, tag="range"):
+class RangeAnswer(_Message, tag="range", frozen=True):
     """What a range holds."""
 
     result: RangeResult
 
 
-class TxnTold(_Message, tag="done"):
+class TxnAnswer(_Message, tag="done", frozen=True):
     """What became of a transaction."""
 
     result: TxnResult
 
 
-class LeaseTold(_Message, tag="lease"):
+class LeaseAnswer(_Message, tag="lease", frozen=True):
     """A lease, granted or kept alive."""
 
     lease: Lease
 
 
-class RevokedTold(_Message, tag="revoked"):
+class Revoked(_Message, tag="revoked", frozen=True):
     """The lease has ended."""
 
 
-class WatchBegun(_Message, tag="begun"):
+class WatchBegun(_Message, tag="begun", frozen=True):
     """Changes come from now on; the store is at this revision."""
 
     revision: Revision
 
 
-class ChangesTold(_Message, tag="changes"):
+class ChangesAnswer(_Message, tag="changes", frozen=True):
     """Changes of a range that is watched."""
 
     batch: WatchBatch
 
 
-class NoLeaseTold(_Message, tag="no lease"):
-    """`LeaseNotFound`."""
+class NoLease(_Message, tag="no lease", frozen=True):
+    """The lease is over, and nothing was changed."""
 
     lease: LeaseId
 
 
-class CompactedTold(_Message, tag="compacted"):
-    """`Compacted`: the watch is over."""
+class CompactedAnswer(_Message, tag="compacted", frozen=True):
+    """Changes from there on are forgotten: the watch is over."""
 
     wanted: Revision
     compacted: Revision
 
 
-Told = (
-    RangeTold
-    | TxnTold
-    | LeaseTold
-    | RevokedTold
+Answer = (
+    RangeAnswer
+    | TxnAnswer
+    | LeaseAnswer
+    | Revoked
     | WatchBegun
-    | ChangesTold
-    | NoLeaseTold
-    | CompactedTold
+    | ChangesAnswer
+    | NoLease
+    | CompactedAnswer
 )
 
-_asked_decoder = msgspec.msgpack.Decoder(Asked)
-_told_decoder = msgspec.msgpack.Decoder(Told)
+_asked_decoder: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
+_answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
-def encode(message: Asked | Told) -> bytes:
+def encode(message: Asked | Answer) -> bytes:
     """Return a message with its length before it."""
     data = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(data)) + data
@@ -177,15 +177,15 @@ def decode_asked(data: bytes) -> Asked:
     """Return what a client says; raises BadInput."""
     try:
         return _asked_decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"a question to the coordinator: {error}") from error
 
 
-def decode_told(data: bytes) -> Told:
+def decode_answer(data: bytes) -> Answer:
     """Return what the coordinator says; raises BadInput."""
     try:
-        return _told_decoder.decode(data)
-    except msgspec.DecodeError as error:
+        return _answer_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"an answer of the coordinator: {error}") from error
 
 
@@ -230,26 +230,26 @@ def question_of(asked: Asked) -> Question | None:
             assert_never(asked)
 
 
-def told_of(
+def answer_of(
     number: int,
     outcome: RangeResult | TxnResult | Lease | WatchBatch | LeaseNotFound | Compacted | None,
-) -> Told:
+) -> Answer:
     """Return an outcome as it is sent."""
     match outcome:
         case RangeResult():
-            return RangeTold(number, outcome)
+            return RangeAnswer(number, outcome)
         case TxnResult():
-            return TxnTold(number, outcome)
+            return TxnAnswer(number, outcome)
         case Lease():
-            return LeaseTold(number, outcome)
+            return LeaseAnswer(number, outcome)
         case WatchBatch():
-            return ChangesTold(number, outcome)
+            return ChangesAnswer(number, outcome)
         case LeaseNotFound():
-            return NoLeaseTold(number, LeaseId(outcome.lease))
+            return NoLease(number, LeaseId(outcome.lease))
         case Compacted():
-            return CompactedTold(number, Revision(outcome.wanted), Revision(outcome.compacted))
+            return CompactedAnswer(number, Revision(outcome.wanted), Revision(outcome.compacted))
         case None:
-            return RevokedTold(number)
+            return Revoked(number)
         case _:
             assert_never(outcome)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from waterclock.cluster.coordinator.records import (
+    LEARNERS_MAX,
     REPLICAS_MAX,
     MoveRecord,
     NodeRecord,
@@ -212,7 +213,7 @@ class Places:
     def _stays_as_learner(self, replica: ReplicaId) -> bool:
         """Say if one that is to vote no more copies on: all nodes that are there do."""
         is_voter = replica in self._voters and replica in self._alive
-        return self.is_everywhere and is_voter and len(self._learners) < REPLICAS_MAX
+        return self.is_everywhere and is_voter and len(self._learners) < LEARNERS_MAX
 
     # Who goes
 
@@ -295,7 +296,7 @@ class Places:
         # A node that is drained has what all have, as long as it is there.
         drained = () if self.is_everywhere else self.drains
         nodes = staying(self.nodes, drained)
-        if len(self._learners) >= REPLICAS_MAX:
+        if len(self._learners) >= LEARNERS_MAX:
             return None
         name = self._named_by_people(having) or added(nodes, having, self.load)
         if name is None:

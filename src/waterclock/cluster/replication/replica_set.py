@@ -1,6 +1,6 @@
 """Changes of a partition's set of replicas: one at a time, a new one learns before it votes."""
 
-from waterclock.cluster.coordinator.records import REPLICAS_MAX, PartitionRecord
+from waterclock.cluster.coordinator.records import LEARNERS_MAX, REPLICAS_MAX, PartitionRecord
 from waterclock.cluster.replication.log_view import ReplicaId
 
 
@@ -11,7 +11,7 @@ def voters_of(record: PartitionRecord) -> tuple[ReplicaId, ...]:
 
 def learner_added(record: PartitionRecord | None, replica: ReplicaId) -> PartitionRecord | None:
     """Return the record with one more learner; None if that makes no sense."""
-    if record is None or record.state != "leading" or len(record.learners) >= REPLICAS_MAX:
+    if record is None or record.state != "leading" or len(record.learners) >= LEARNERS_MAX:
         return None
     is_known = replica in record.replicas or replica in record.learners
     return None if is_known else record.with_learner(replica)
@@ -29,7 +29,7 @@ def voter_demoted(record: PartitionRecord | None, voter: ReplicaId) -> Partition
     sense."""
     if record is None or record.state != "leading" or voter == record.leader:
         return None
-    is_possible = voter in record.replicas and len(record.learners) < REPLICAS_MAX
+    is_possible = voter in record.replicas and len(record.learners) < LEARNERS_MAX
     return record.with_demoted(voter) if is_possible else None
 
 

@@ -12,7 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.arrays import as_numpy
-from waterclock.log.frame import CARRIES_IDS, FLAG_EXPIRED, Frame, FrameType
+from waterclock.log.frame import (
+    CARRIES_IDS,
+    FLAG_EXPIRED,
+    FLAG_UNTRACKED,
+    Frame,
+    FrameType,
+    LoneFrame,
+)
 from waterclock.log.id_index.fingerprint import fingerprints
 from waterclock.log.id_index.runs import OFFSET_BITS, IdEntries, IdPieces
 from waterclock.log.lone_message import lone_id
@@ -52,22 +59,33 @@ class Derived:
         header = frame.header
         self.index.add(header, position)
         kind = header.type
-        if kind in CARRIES_IDS and self._seed is not None:
+        if self._seed is not None and kind in CARRIES_IDS:
             self._note_ids(frame)
-        note_timers(self.due, frame)
+        if kind is not FrameType.DATA:
+            note_timers(self.due, frame)
+
+    def add_lone(self, lone: LoneFrame, position: int) -> bool:
+        """Take in a `data` frame of one message; False if that is left to `add`."""
+        if self._seed is not None:
+            found = lone_id(lone.body)
+            if found is None:
+                return False
+            is_tracked = not lone.flags & FLAG_UNTRACKED
+            waiting = self._tracked if is_tracked else self._untracked
+            waiting.lone_ids.append(found)
+            waiting.lone_offsets.append(lone.base_offset)
+            self._waiting_rows += 1
+            if self._waiting_rows >= TOGETHER_ROWS:
+                self._take_in()
+        self.index.note(lone.base_offset, position, lone.append_ms)
+        return True
 
     def _note_ids(self, frame: Frame) -> None:
         header = frame.header
         waiting = self._tracked if header.is_tracked else self._untracked
-        is_lone = header.type is FrameType.DATA and header.span == header.rows == 1
-        lone = lone_id(frame.body) if is_lone else None
-        if lone is not None:
-            waiting.lone_ids.append(lone)
-            waiting.lone_offsets.append(header.base_offset)
-        else:
-            batch = decode(header, frame.body)
-            waiting.ids.append(batch.column("message_id"))
-            waiting.offsets.append(row_offsets(header, batch))
+        batch = decode(header, frame.body)
+        waiting.ids.append(batch.column("message_id"))
+        waiting.offsets.append(row_offsets(header, batch))
         self._waiting_rows += header.rows
         if self._waiting_rows >= TOGETHER_ROWS:
             self._take_in()

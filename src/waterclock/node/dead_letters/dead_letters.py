@@ -217,6 +217,19 @@ class DeadLetters:
         next_page = f"{more[0].partition}:{more[0].offset}" if more else ""
         return DeadLetterPage(found[:limit], next_page, total)
 
+    async def counts(self) -> dict[str, int]:
+        """Return how many dead letters each topic has that has a dead letter topic, as far as that
+        is on this node; what was counted before is not read again."""
+        found: dict[str, int] = {}
+        for topic in self._topics.all():
+            dead = self._topics.find(topic.name + DEAD_LETTERS)
+            for host in () if dead is None else dead.partitions:
+                if host.is_open and dead is not None:
+                    partition = self._partition(dead, host)
+                    await partition.refresh()
+                    found[topic.name] = found.get(topic.name, 0) + await partition.count()
+        return found
+
     async def _partitions_of(self, topic: str) -> tuple[DeadLetterPartition, ...]:
         """Return those that can be read, here or elsewhere, as they are now."""
         self._topics.get(topic)

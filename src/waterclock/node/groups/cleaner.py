@@ -34,7 +34,7 @@ SLICE_FRAMES = 256
 """Frames looked at in one go: nobody else is served meanwhile."""
 GRACE_MS = 1 * HOUR_MS
 """A node that has just started expires no group: its clock may have been wrong when it last ran,
-and its consumers have yet to come back."""
+its consumers have yet to come back, and it may have to hear of topics first."""
 NOTED_PARTS = 8
 """Into how many parts the time to expire is divided by notes that a group is in use; at most a day
 each."""
@@ -103,6 +103,7 @@ class GroupCleaner:
         now_ms = self._groups.now_ms()
         hosts = self._groups.hosts()
         await self._groups.note_in_use([host for host in hosts if self._must_note(host, now_ms)])
+        await self._groups.forget_strays(GRACE_MS)
         for host in hosts:
             limit_ms, idle_ms = self._limit_ms(host), now_ms - host.active_ms
             if (

@@ -89,6 +89,8 @@ class Groups:
         self.clock = RunningClock(clock)
         """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
+        self._strays: dict[str, int] = {}
+        """Topics that groups are of and that are not known here, with the time since when."""
         self._logs = GroupLogs(self._spawn)
         self._changing: WeakKeyDictionary[Metadata, asyncio.Lock] = WeakKeyDictionary()
         """Held while groups of a shard are made, moved or deleted."""
@@ -140,15 +142,23 @@ class Groups:
         await self._started.wait()
         self._replicated.follow(self._topics, self._shard_moved)
 
-    def _take_up(self, metadata: Metadata) -> Records:
-        """Open the groups of a shard; return the records of those whose topic is gone."""
+    def _take_up(self, metadata: Metadata, prefix: str = GROUP) -> Records:
+        """Open the groups of a shard; return the records of those whose topic is gone.
+
+        A node of several may not have heard yet of a topic that others have made: its groups are
+        opened when it has, and forgotten by `forget_strays` if it never does.
+        """
         orphans: Records = {}
-        for key, value in metadata.items(GROUP):
+        for key, value in metadata.items(prefix):
             topic_name, group = key.removeprefix(GROUP).split("/")
             topic = self._topics.find(topic_name)
             record = msgspec.json.decode(value, type=GroupRecord)
+            if topic is None and self._replicated is not None:
+                continue
             if topic is None or record.folder not in ("", topic.folder):
                 orphans |= records_of_group(metadata, topic_name, group)
+                continue
+            if (topic_name, group) in self._hosts:
                 continue
             saved = [
                 self._saved_partition(metadata, record, topic, group, each)
@@ -173,6 +183,17 @@ class Groups:
         orphans = self._take_up(metadata)
         log.info("groups_taken_up shard=%s groups=%d", metadata.name, len(self._of_shard(metadata)))
         self._forget(metadata, orphans)
+
+    async def forget_strays(self, after_ms: int) -> None:
+        """Forget the groups of topics that this node has not heard of for so long."""
+        led, now_ms = [] if self._replicated is None else self._replicated.led(), self.now_ms()
+        keys = [key for metadata in led for key, _ in metadata.items(GROUP)]
+        names = {key.removeprefix(GROUP).split("/")[0] for key in keys}
+        unknown = [name for name in names if self._topics.find(name) is None]
+        self._strays = {name: self._strays.get(name, now_ms) for name in unknown}
+        for name in [name for name, ms in self._strays.items() if now_ms - ms >= after_ms]:
+            for metadata in led:
+                await self._forget_now(metadata, records_of_topic(metadata, name))
 
     def _forget(self, metadata: Metadata, records: Records) -> None:
         """End records of groups that are gone; if that fails, the next home does it."""
@@ -284,6 +305,11 @@ class Groups:
             partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
             for partition in partitions:
                 self._begin(topic, partition, await position_of(partition, start, start_ms))
+            # Logs that were opened anew meanwhile, or added, told only groups that were here.
+            for partition in partitions:
+                partition.reopen(self._logs.of(partition.host))
+            more = topic.partitions[len(partitions) :]
+            partitions += [self._partition(topic, each, None, new_run_id()) for each in more]
             host = self._add(topic, group, partitions, 0, metadata)
             host.active_ms = self.now_ms()
             try:
@@ -378,6 +404,9 @@ class Groups:
             partition.on_role.append(self._role_changed)
         for host in self._of_topic(topic.name):
             host.add_partition(self._partition(topic, partition, None, new_run_id()))
+        if self._replicated is not None and partition is topic.partitions[-1]:
+            for metadata in self._replicated.led():
+                self._forget(metadata, self._take_up(metadata, f"{GROUP}{topic.name}/"))
 
     def _topic_updated(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):

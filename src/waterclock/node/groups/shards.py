@@ -55,8 +55,7 @@ class GroupShards:
         self._shards: dict[int, tuple[PartitionHost, Metadata]] = {}
 
     def __repr__(self) -> str:
-        led = [number for number, (_, shard) in self._shards.items() if shard.is_leading]
-        return f"<GroupShards home to {led}>"
+        return f"<GroupShards home to {self.led()}>"
 
     def follow(self, topics: Topics, on_leading: Callable[[int, Metadata, bool], None]) -> None:
         """Follow every shard from now on, and tell when this node has become home, or is no more.
@@ -89,6 +88,10 @@ class GroupShards:
             leader = "" if host is None or host.role == "leader" else host.leader
             raise NotLeader(f"the group {group!r}", leader=leader)
         return shard
+
+    def led(self) -> list[Metadata]:
+        """Return the records of all groups whose home this node is."""
+        return [shard for _, shard in self._shards.values() if shard.is_leading]
 
     def followed(self) -> list[Metadata] | None:
         """Return the records of all groups, as far as they are known here; None: some are not."""

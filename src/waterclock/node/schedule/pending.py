@@ -45,6 +45,9 @@ PAGE_DEFAULT = 100
 LIST_ROWS_MAX = 20_000
 """Messages that are read for one page, at most: a filter that few pass makes pages short."""
 
+STEPS_MAX = 1_000
+STEP_MS_MIN = 1_000
+
 LATER = -1
 """Stands for the horizon beyond all others."""
 
@@ -63,10 +66,32 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """So many stretches of one length, one after the other."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    @property
+    def end_ms(self) -> int:
+        return self.start_ms + self.step_ms * self.count
+
+    def check(self) -> None:
+        """Raise LimitExceeded or BadInput if nobody should count by these."""
+        if self.count > STEPS_MAX:
+            raise LimitExceeded("steps", STEPS_MAX, got=self.count)
+        if self.step_ms < STEP_MS_MIN or self.start_ms < 0:
+            raise BadInput(f"step_ms must be at least {STEP_MS_MIN}, and start_ms not negative")
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How many messages are pending, by how soon they are due."""
 
     horizons: list[Horizon]
+    counts: list[int]
+    """Due in each of the steps that were asked for."""
 
     @property
     def total(self) -> int:
@@ -130,16 +155,26 @@ class PendingMessages:
                     yield part[wanted.matches(host.store, part)]
                 await asyncio.sleep(0)
 
-    async def count(self, topic: str = "") -> Counts:
-        """Count the pending messages of a topic, or of all, by how soon they are due."""
+    async def count(self, topic: str = "", steps: Steps | None = None) -> Counts:
+        """Count the pending messages of a topic, or of all, by how soon they are due; with `steps`
+        also by the step they are due in."""
+        if steps is not None:
+            steps.check()
         topics = [self._topics.get(topic)] if topic else self._topics.all()
         now_ms = self._clock.now_ms()
         totals = np.zeros(len(HORIZONS_MS) + 1, np.int64)
+        counts = np.zeros(0 if steps is None else steps.count, np.int64)
         for found in topics:
             for host in found.led:
-                if host.is_open:
-                    totals += await host.scheduler.horizons(now_ms)
-        return Counts(list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist())))
+                if not host.is_open:
+                    continue
+                totals += await host.scheduler.horizons(now_ms)
+                if steps is not None:
+                    async for _, due in host.scheduler.scan(steps.start_ms, steps.end_ms):
+                        step = (due - steps.start_ms) // steps.step_ms
+                        counts += np.bincount(step, minlength=steps.count)
+        horizons = list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist()))
+        return Counts(horizons, counts.tolist())
 
     async def list(
         self,

@@ -6,7 +6,7 @@ import msgspec
 
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.log.id_index.fingerprint import fingerprint
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import Recurrence
@@ -24,6 +24,10 @@ from waterclock.schedule.occurrences import Span, next_open, with_occurrence, wi
 AHEAD_MAX = 8
 """Occurrences scheduled by a clock that was ahead that are kept. The farthest are cancelled, and
 scheduled again when their time comes."""
+
+TIMES_MAX = 100
+TIMES_DEFAULT = 10
+"""Times of a rule that are told at once."""
 
 _JITTER_SEED = 0x6A697474
 
@@ -103,7 +107,9 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(ended, unwanted=others) if others else None
 
     def next_open(self, rule: RecurrenceRule, now_ms: int) -> Millis | None:
-        """Return the next occurrence that was not scheduled yet."""
+        """Return the next occurrence that was not scheduled yet; none of what is paused."""
+        if self.recurrence.is_paused:
+            return None
         return next_open(rule, self._spans, now_ms)
 
     def is_due(self, now_ms: int) -> bool:
@@ -184,6 +190,27 @@ def rule_of(record: RecurrenceRecord) -> RecurrenceRule:
         jitter_ms=given.jitter_ms,
         jitter_seed=fingerprint(given.name.encode(), _JITTER_SEED),
     )
+
+
+def times_of(
+    *, cron: str | None, every_ms: int | None, zone: str, start_ms: int, count: int
+) -> list[int]:
+    """Return when a rule lets messages come, from a time on: as many as asked for, unless it ends.
+
+    Raises BadInput or LimitExceeded.
+    """
+    if count > TIMES_MAX:
+        raise LimitExceeded("count", TIMES_MAX, got=count)
+    given = Recurrence(
+        name="", topic="", message=Message(None), cron=cron, every_ms=every_ms, zone=zone
+    )
+    rule = rule_of(RecurrenceRecord(recurrence=given, token="", anchor_ms=start_ms))
+    found: list[int] = []
+    next_ms = rule.next_after(start_ms - 1)
+    while next_ms is not None and len(found) < count:
+        found.append(next_ms)
+        next_ms = rule.next_after(next_ms)
+    return found
 
 
 def _due(occurrence: Occurrence) -> int:

@@ -118,6 +118,7 @@ METHODS: Mapping[str, Guarded] = {
         META,
         show=_only("recurrences", lambda rights, each: rights.allows("read", topic=each.topic)),
     ),
+    "Scheduler/ListTimes": Guarded(_ANY, HERE),
     "Admin/CreateTopic": Guarded(
         _PUBLISH,
         Place(kind="meta", is_repeatable=False, repeatable_if="if_absent"),

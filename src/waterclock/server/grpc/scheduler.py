@@ -1,4 +1,4 @@
-"""Cancel, Reschedule, CancelWhere, ListScheduled, CountScheduled, and recurrences."""
+"""Cancel, Reschedule, CancelWhere, ListScheduled, CountScheduled, ListTimes, and recurrences."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,9 @@ from waterclock.model.protobuf import from_proto, to_proto
 from waterclock.model.views import Recurrence
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Named
+from waterclock.node.schedule.pending import Steps
 from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.recurrence_records import TIMES_DEFAULT, times_of
 from waterclock.server.grpc.fields import check_not_negative
 from waterclock.v1 import scheduler_pb2 as pb
 
@@ -63,11 +65,25 @@ class SchedulerApi:
 
     async def count_scheduled(self, request: pb.CountScheduledRequest) -> pb.CountScheduledResponse:
         """Count pending messages by how soon they are due."""
-        counts = await self._node.pending.count(request.topic)
-        horizons = [to_proto(each, pb.CountScheduledResponse.Horizon) for each in counts.horizons]
-        return pb.CountScheduledResponse(horizons=horizons, total=counts.total)
+        check_not_negative(steps=request.steps)
+        steps = Steps(request.start_ms, request.step_ms, request.steps) if request.steps else None
+        found = await self._node.pending.count(request.topic, steps)
+        horizons = [to_proto(each, pb.CountScheduledResponse.Horizon) for each in found.horizons]
+        return pb.CountScheduledResponse(horizons=horizons, total=found.total, counts=found.counts)
 
     # Recurrences
+
+    async def list_times(self, request: pb.ListTimesRequest) -> pb.ListTimesResponse:
+        """Say when a rule would let a message come."""
+        check_not_negative(start_ms=request.start_ms, count=request.count)
+        times = times_of(
+            cron=request.cron if request.HasField("cron") else None,
+            every_ms=request.every_ms if request.HasField("every_ms") else None,
+            zone=request.zone or "UTC",
+            start_ms=request.start_ms or self._node.clock.now_ms(),
+            count=request.count or TIMES_DEFAULT,
+        )
+        return pb.ListTimesResponse(times_ms=times)
 
     async def put_recurrence(self, request: pb.PutRecurrenceRequest) -> pb.Recurrence:
         """Create a recurrence or replace the one of that name."""

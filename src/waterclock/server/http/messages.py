@@ -103,7 +103,7 @@ class Response(NamedTuple):
 
     def encode(self, *, date: bytes, is_last: bool, is_head: bool, added: bytes = b"") -> bytes:
         """Return the bytes of the response; to HEAD without its body. `added` are header lines."""
-        if self.status == 204:
+        if self.status in (204, 304):
             return self._encode_empty(date, added, is_last)
         return b"".join(
             (
@@ -120,7 +120,8 @@ class Response(NamedTuple):
         )
 
     def _encode_empty(self, date: bytes, added: bytes, is_last: bool) -> bytes:
-        # RFC 9110, 8.6: neither a length nor a type, for there is no body.
+        # RFC 9110, 8.6: neither a length nor a type, for there is no body; of 304 they
+        # would be those of what the client has.
         end = b"Connection: close\r\n\r\n" if is_last else b"\r\n"
         return b"".join((_STATUS_LINES[self.status], date, self.headers, added, end))
 

@@ -1,6 +1,6 @@
 """Health and metrics of the node over HTTP, for operators and their machines.
 
-GET /                what this is, and where to go on
+GET /                what this is, and where to go on; to browsers, the console
 GET /health          200 if the node does all it is for, else 503: as load balancers ask
 GET /health/live     200 while the process turns its loop
 GET /health/ready    200 if the node does all it is for, else 503; either way, what is wrong
@@ -16,6 +16,7 @@ import waterclock
 from waterclock.node.node import Node
 from waterclock.node.problems import HealthProblem
 from waterclock.security.rights import OPEN, Needs
+from waterclock.server.console.assets import is_person, page_answer
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
@@ -39,6 +40,7 @@ HELLO = Hello(
     "This is Waterclock. Below /api/v1/streams it speaks the API of iPubSub.",
     waterclock.__version__,
     {
+        "console": "/",
         "docs": "/docs",
         "openapi": "/openapi.json",
         "health": "/health",
@@ -71,10 +73,11 @@ class Ready(msgspec.Struct, omit_defaults=True):
 
 def operations(node: Node, metrics: Metrics, cluster: "Cluster | None" = None) -> list[Operation]:
     """Return the part of the table for operators."""
-    hello, alive, well = json(200, HELLO), json(200, Live("live")), json(200, Health("ok"))
+    alive, well = json(200, Live("live")), json(200, Health("ok"))
+    hello = json(200, HELLO, b"Vary: Accept\r\n")
 
-    def greet(_: Request) -> Response:
-        return hello
+    def greet(request: Request) -> Response:
+        return page_answer(request) if is_person(request) else hello
 
     def health(_: Request) -> Response:
         return well if node.is_ready else json(503, Health("not ready"))
@@ -95,6 +98,7 @@ def operations(node: Node, metrics: Metrics, cluster: "Cluster | None" = None) -
         operation(
             "GET", "/", greet, "hello", "Tell what answers here.",
             {200: ResponseSpec("This node.", Hello)},
+            description="To a browser, which asks for HTML, the console.",
             needs=OPEN,
         ),
         operation(

@@ -10,6 +10,7 @@ from waterclock.model.errors import BadInput, NotFound
 from waterclock.model.message import Message
 from waterclock.model.views import Recurrence
 from waterclock.node.node import Node
+from waterclock.node.schedule.recurrence_records import TIMES_DEFAULT, TIMES_MAX, times_of
 from waterclock.schedule.calendar import (
     INTERVAL_MS_MAX,
     INTERVAL_MS_MIN,
@@ -19,7 +20,7 @@ from waterclock.schedule.calendar import (
 from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
 from waterclock.security.rights import Needs
-from waterclock.server.cluster.calls.place import META, META_ONCE
+from waterclock.server.cluster.calls.place import HERE, META, META_ONCE
 from waterclock.server.http.input import body_of, parameters_of, text
 from waterclock.server.http.messages import Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -93,6 +94,20 @@ class RecurrencesParameters(RequestModel):
     topic: Annotated[TopicName, Meta(description="Only to this topic.")] | None = None
 
 
+class TimesParameters(RequestModel):
+    """A rule, and how many of its times."""
+
+    cron: CronText | None = None
+    every: Annotated[LongDuration, Meta(description="Counted from startMs.")] | None = None
+    zone: Zone = "UTC"
+    start_ms: Annotated[TimeMs, Meta(description="From then on; 0 is now.")] = 0
+    count: Annotated[int, Meta(ge=1, le=TIMES_MAX)] = TIMES_DEFAULT
+
+
+class TimesResponse(ResponseModel):
+    times_ms: list[int]
+
+
 class RecurrenceRequest(RequestModel):
     """What recurs, and when: `cron` or `every`."""
 
@@ -119,6 +134,7 @@ class RecurrenceRequest(RequestModel):
     key_base64: Base64 | UnsetType = UNSET
     headers: Headers = field(default_factory=dict)
     expires_after: Duration | UnsetType = UNSET
+    is_paused: Annotated[bool, Meta(description="Keep it, and let nothing of it come.")] = False
 
 
 _ONE_OF_EACH = {
@@ -158,6 +174,21 @@ class RecurrencesApi:
     async def _put(self, recurrence: Recurrence, seen_topic: str) -> Response:
         put = await self._node.recurrences.put(recurrence, seen_topic=seen_topic)
         return json(200, render(RecurrenceResponse, put))
+
+    def times(self, request: Request) -> Response:
+        """Say when a rule would let a message come."""
+        asked = parameters_of(request, TimesParameters)
+        if (asked.cron is None) == (asked.every is None):
+            raise BadField("cron", "give cron or every, and not both")
+        zone_of(asked.zone)
+        times = times_of(
+            cron=asked.cron,
+            every_ms=None if asked.every is None else parse_duration(asked.every),
+            zone=asked.zone,
+            start_ms=asked.start_ms or self._node.clock.now_ms(),
+            count=asked.count,
+        )
+        return json(200, TimesResponse(times_ms=times))
 
     def get(self, request: Request) -> Response:
         name = parameters_of(request, RecurrenceParameters).name
@@ -202,6 +233,14 @@ class RecurrencesApi:
                 parameters=RecurrencesParameters,
                 place=META,
                 needs=Needs("read", topic="topic", is_list=True),
+            ),
+            Operation(
+                "GET", "/recurrence-times", self.times, "listTimes",
+                "Tell when a rule would let a message come, without making anything.",
+                {200: ResponseSpec("The next times; fewer if it ends.", TimesResponse)},
+                tag="schedule", parameters=TimesParameters,
+                place=HERE,
+                needs=Needs("read", is_list=True),
             ),
             Operation(
                 "GET", path, self.get, "getRecurrence", "Show a recurrence.", recurrence,
@@ -254,6 +293,7 @@ def _recurrence(name: str, request: Request, now_ms: int) -> Recurrence:
         start_ms=None if given.start_ms is UNSET else given.start_ms,
         end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
         expires_after_ms=_length(given.expires_after),
+        is_paused=given.is_paused,
     )
 
 

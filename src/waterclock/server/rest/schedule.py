@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
-from waterclock.node.schedule.pending import PAGE_MAX
+from waterclock.node.schedule.pending import PAGE_MAX, STEP_MS_MIN, STEPS_MAX, Steps
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.security.rights import Needs
@@ -52,6 +52,14 @@ class ListParameters(TopicParameters):
     from_ms: Annotated[TimeMs, Meta(description="Only due from then on.")] = 0
     to_ms: Annotated[TimeMs, Meta(description="Only due before; 0: no end.")] = 0
     partition: Partition | None = None
+
+
+class CountParameters(TopicParameters):
+    """Of which topic, and by which steps beside."""
+
+    from_ms: Annotated[TimeMs, Meta(description="Where the first step begins.")] = 0
+    step_ms: Annotated[int, Meta(ge=STEP_MS_MIN, le=TIME_MS_MAX)] = 60_000
+    steps: Annotated[int, Meta(ge=0, le=STEPS_MAX, description="Count by so many steps, too.")] = 0
 
 
 class PendingRequest(RequestModel):
@@ -150,6 +158,8 @@ class ScheduledCounts(ResponseModel):
 
     total: int
     horizons: list[Horizon]
+    counts: list[int]
+    """Due in each step that was asked for."""
 
 
 class ScheduleApi:
@@ -179,8 +189,13 @@ class ScheduleApi:
 
     async def count_scheduled(self, request: Request) -> Response:
         """Count pending messages by how soon they are due."""
-        counts = await self._node.pending.count(parameters_of(request, TopicParameters).topic)
-        return json(200, ScheduledCounts(total=counts.total, horizons=counts.horizons))
+        asked = parameters_of(request, CountParameters)
+        steps = Steps(asked.from_ms, asked.step_ms, asked.steps) if asked.steps else None
+        found = await self._node.pending.count(asked.topic, steps)
+        return json(
+            200,
+            ScheduledCounts(total=found.total, horizons=found.horizons, counts=found.counts),
+        )
 
     async def cancel(self, request: Request) -> Response:
         """Cancel pending messages."""
@@ -229,7 +244,7 @@ class ScheduleApi:
                 "GET", "/topics/{topic}/scheduled/count", self.count_scheduled, "countScheduled",
                 "Count scheduled messages by how soon they are due.",
                 {200: ResponseSpec("Counts.", ScheduledCounts)}, tag="schedule",
-                parameters=TopicParameters, problems=(404,),
+                parameters=CountParameters, problems=(404,),
                 place=LEADERS,
                 needs=Needs("read", topic="topic"),
             ),

@@ -61,7 +61,9 @@ def _counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[s
         {**same[0], "count": sum(each["count"] for each in same)}
         for same in zip(*(each.body["horizons"] for each in answers), strict=True)
     ]
-    return {"total": sum(each.body["total"] for each in answers), "horizons": horizons}
+    counts = [sum(same) for same in zip(*(each.body["counts"] for each in answers), strict=True)]
+    total = sum(each.body["total"] for each in answers)
+    return {"total": total, "horizons": horizons, "counts": counts}
 
 
 def _listed(field: str) -> HttpMerge:

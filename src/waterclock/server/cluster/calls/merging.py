@@ -118,6 +118,8 @@ def _counted(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa: 
         first.total += other.total
         for mine, theirs in zip(first.horizons, other.horizons, strict=True):
             mine.count += theirs.count
+        for step, count in enumerate(other.counts):
+            first.counts[step] += count
     return first
 
 

@@ -5,6 +5,7 @@ its way is bounded by the nodes that clients are connected to.
 """
 
 import asyncio
+from typing import Final
 
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.remote_calls import Failure
@@ -21,6 +22,10 @@ from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.places import Places
 from waterclock.server.statuses import log_unforeseen
+
+AHEAD_BYTES: Final = 1 << 20
+"""What may come of a partition's batches beyond a channel's window, so that one of a common size
+comes in one go: each round trip for credit costs both nodes a turn of their loops."""
 
 
 class PublishAnswering:
@@ -100,7 +105,7 @@ class _Incoming:
     def begin(self, data: bytes) -> None:
         """Take what came with the head."""
         self.piece(data, is_last=False)
-        self._channel.grant(len(self.head.encode()))
+        self._channel.grant(len(self.head.encode()) + AHEAD_BYTES)
 
     def refuse(self, why: str) -> None:
         """End it: nothing of what came last was stored."""

@@ -53,17 +53,21 @@ class RemoteTopics:
         await self._ask(OWN_TOPIC, msgspec.json.encode(OwnTopic(name, settings)))
 
     async def _ask(self, method: str, request: bytes) -> None:
-        trying = Trying()
-        while True:
-            node = self._places.meta_leader()
-            try:
-                if node is None or node == self._places.me:
-                    raise NotLeader("the metadata", leader=node or "")
-                await self._remote.unary(node, method, request)
-            except (NotLeader, Unreachable, Lost) as error:
-                await trying.pause(error)
-            else:
-                return
+        await ask_leader(self._remote, self._places, method, request)
+
+
+async def ask_leader(remote: RemoteCalls, places: Places, method: str, request: bytes) -> bytes:
+    """Return what the leader of the records answers, if that is another node. It may be asked
+    twice; raises Unavailable if none is found that answers."""
+    trying = Trying()
+    while True:
+        node = places.meta_leader()
+        try:
+            if node is None or node == places.me:
+                raise NotLeader("the metadata", leader=node or "")
+            return await remote.unary(node, method, request)
+        except (NotLeader, Unreachable, Lost) as error:
+            await trying.pause(error)
 
 
 def own_topics_of(node: Node, places: Places) -> NodesMethod:

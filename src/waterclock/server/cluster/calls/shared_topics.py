@@ -20,6 +20,7 @@ from waterclock.server.cluster.calls.publish_answering import PublishAnswering
 from waterclock.server.cluster.calls.remote_calls import RemoteCalls
 from waterclock.server.cluster.calls.remote_publish import RemotePublishes
 from waterclock.server.cluster.calls.remote_reads import READ_LOG, RemoteLogs, reading_of
+from waterclock.server.cluster.calls.remote_rights import SHARE_RIGHTS, RemoteRights, sharing_of
 from waterclock.server.cluster.calls.remote_topics import (
     OWN_TOPIC,
     RemoteTopics,
@@ -41,6 +42,7 @@ class SharedTopics:
         self.grpc = Forwarding(router, remote)
         self.http = HttpRouting(router)
         self.topics = RemoteTopics(remote, places)
+        self.rights = RemoteRights(remote, places, node.rights)
         self.publishes = RemotePublishes(cluster.peers, places, node.spawn)
         self.logs = RemoteLogs(remote, places)
         for topic in node.topics.all():
@@ -58,6 +60,7 @@ class SharedTopics:
         of_nodes = {
             OWN_TOPIC: own_topics_of(node, self._places),
             READ_LOG: reading_of(node.topics, calls),
+            SHARE_RIGHTS: sharing_of(node.rights),
         }
         if node.replicated_streams is not None:
             of_nodes[STREAMS] = node.replicated_streams.answer

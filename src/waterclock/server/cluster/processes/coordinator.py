@@ -41,19 +41,19 @@ from waterclock.cluster.coordinator.requests import (
 from waterclock.cluster.coordinator.revision_guard import RevisionGuard
 from waterclock.cluster.coordinator.wire import (
     ANSWER_BYTES_MAX,
-    ChangesTold,
-    CompactedTold,
+    Answer,
+    ChangesAnswer,
+    CompactedAnswer,
     Frames,
-    LeaseTold,
-    NoLeaseTold,
-    RangeTold,
-    RevokedTold,
-    Told,
-    TxnTold,
+    LeaseAnswer,
+    NoLease,
+    RangeAnswer,
+    Revoked,
+    TxnAnswer,
     WatchBegun,
     WatchEnded,
     asked_of,
-    decode_told,
+    decode_answer,
     encode,
 )
 from waterclock.model.errors import BadInput
@@ -88,38 +88,38 @@ class ProcessCoordinator:
     async def read(self, keys: KeyRange) -> RangeResult:
         """Return what a range holds now."""
         at_least = self._guard.asked()
-        told = await self._ask(Read(keys), is_repeatable=True)
-        assert isinstance(told, RangeTold), told
-        self._guard.answered(told.result.revision, at_least=at_least)
-        return told.result
+        answer = await self._ask(Read(keys), is_repeatable=True)
+        assert isinstance(answer, RangeAnswer), answer
+        self._guard.answered(answer.result.revision, at_least=at_least)
+        return answer.result
 
     async def write(self, txn: Txn) -> TxnResult:
         """Do a transaction. It is sent once: if the answer is lost, read what became of it."""
         at_least = self._guard.asked()
-        told = await self._ask(txn, is_repeatable=False)
-        assert isinstance(told, TxnTold), told
-        self._guard.answered(told.result.revision, at_least=at_least)
-        return told.result
+        answer = await self._ask(txn, is_repeatable=False)
+        assert isinstance(answer, TxnAnswer), answer
+        self._guard.answered(answer.result.revision, at_least=at_least)
+        return answer.result
 
     async def grant(self, ttl_s: int) -> Lease:
         """Return a new lease. One whose answer was lost ends by itself, and has no keys."""
         self._guard.asked()
-        told = await self._ask(Grant(ttl_s), is_repeatable=True)
-        assert isinstance(told, LeaseTold), told
-        return told.lease
+        answer = await self._ask(Grant(ttl_s), is_repeatable=True)
+        assert isinstance(answer, LeaseAnswer), answer
+        return answer.lease
 
     async def keep_alive(self, lease: LeaseId) -> Lease:
         """Begin the time of a lease anew."""
         self._guard.asked()
-        told = await self._ask(KeepAlive(lease), is_repeatable=True)
-        assert isinstance(told, LeaseTold), told
-        return told.lease
+        answer = await self._ask(KeepAlive(lease), is_repeatable=True)
+        assert isinstance(answer, LeaseAnswer), answer
+        return answer.lease
 
     async def revoke(self, lease: LeaseId) -> None:
         """End a lease and delete its keys."""
         self._guard.asked()
-        told = await self._ask(Revoke(lease), is_repeatable=False)
-        assert isinstance(told, RevokedTold), told
+        answer = await self._ask(Revoke(lease), is_repeatable=False)
+        assert isinstance(answer, Revoked), answer
 
     @asynccontextmanager
     async def watch(
@@ -139,10 +139,10 @@ class ProcessCoordinator:
             try:
                 async with asyncio.timeout(self._attempt_s):
                     connection = await self._connected()
-                told, end = connection.watch(Watch(keys, from_revision))
+                answers, end = connection.watch(Watch(keys, from_revision))
                 at_least = max(self._guard.asked(), Revision(from_revision - 1))
                 try:
-                    async for each in told:
+                    async for each in answers:
                         if isinstance(each, WatchBegun):
                             self._guard.answered(each.revision, at_least=at_least)
                             continue
@@ -156,7 +156,7 @@ class ProcessCoordinator:
                 _log.debug("coordinator_watch_broken from_revision=%d: %s", from_revision, error)
                 await asyncio.sleep(PAUSE_S)
 
-    async def _ask(self, question: Single, *, is_repeatable: bool) -> Told:
+    async def _ask(self, question: Single, *, is_repeatable: bool) -> Answer:
         try:
             async with asyncio.timeout(self._attempt_s):
                 while True:
@@ -194,24 +194,25 @@ class _Connection(asyncio.Protocol):
         self._frames = Frames(ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Told]] = {}
-        self._watching: dict[int, asyncio.Queue[Told | None]] = {}
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._watching: dict[int, asyncio.Queue[Answer | None]] = {}
 
-    async def ask(self, question: Single) -> Told:
+    async def ask(self, question: Single) -> Answer:
         """Return what is answered; raises CoordinatorUnavailable if it breaks before that."""
         number = self._send(question)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         try:
             return await answer
         finally:
             del self._waiting[number]
 
-    def watch(self, question: Watch) -> tuple[AsyncIterator[Told], Callable[[], None]]:
+    def watch(self, question: Watch) -> tuple[AsyncIterator[Answer], Callable[[], None]]:
         """Return what is told of a watch, and what ends it."""
         number = self._send(question)
         queue = self._watching[number] = asyncio.Queue()
 
-        async def told() -> AsyncIterator[Told]:
+        async def answers() -> AsyncIterator[Answer]:
             while (each := await queue.get()) is not None:
                 yield each
             raise CoordinatorUnavailable(self.problem)
@@ -221,7 +222,7 @@ class _Connection(asyncio.Protocol):
             if self._transport is not None and not self.problem:
                 self._transport.write(encode(WatchEnded(number)))
 
-        return told(), end
+        return answers(), end
 
     def _send(self, question: Question) -> int:
         if self.problem or self._transport is None:
@@ -231,7 +232,7 @@ class _Connection(asyncio.Protocol):
         return number
 
     def close(self, why: str) -> None:
-        """End it; whoever waits is told."""
+        """End it; whoever waits is answer."""
         self.problem = self.problem or why
         if self._transport is not None:
             self._transport.abort()
@@ -252,28 +253,28 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for each in self._frames.fed(data):
-                self._told(decode_told(each))
+                self._take(decode_answer(each))
         except BadInput as error:
             self.close(str(error))
 
-    def _told(self, told: Told) -> None:
-        if told.number in self._watching:
-            self._watching[told.number].put_nowait(told)
-        elif told.number in self._waiting and not self._waiting[told.number].done():
-            self._waiting[told.number].set_result(told)
+    def _take(self, answer: Answer) -> None:
+        if answer.number in self._watching:
+            self._watching[answer.number].put_nowait(answer)
+        elif answer.number in self._waiting and not self._waiting[answer.number].done():
+            self._waiting[answer.number].set_result(answer)
 
 
-def _unless_refused(told: Told) -> Told:
-    if isinstance(told, NoLeaseTold):
-        raise LeaseNotFound(told.lease)
-    return told
+def _unless_refused(answer: Answer) -> Answer:
+    if isinstance(answer, NoLease):
+        raise LeaseNotFound(answer.lease)
+    return answer
 
 
-def _batch_of(told: Told) -> WatchBatch:
-    if isinstance(told, CompactedTold):
-        raise Compacted(wanted=told.wanted, compacted=told.compacted)
-    assert isinstance(told, ChangesTold), told
-    return told.batch
+def _batch_of(answer: Answer) -> WatchBatch:
+    if isinstance(answer, CompactedAnswer):
+        raise Compacted(wanted=answer.wanted, compacted=answer.compacted)
+    assert isinstance(answer, ChangesAnswer), answer
+    return answer.batch
 
 
 def inherited(descriptor: int) -> Connect:

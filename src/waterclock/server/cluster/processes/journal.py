@@ -26,6 +26,7 @@ class Journal:
         folder.lock()
         self._folder = folder
         self._file: File | None = None
+        self._end = self._checkpoint_bytes = 0
         try:
             names = folder.names()
             if NAME + TEMPORARY in names:
@@ -78,7 +79,7 @@ class Journal:
         except BadJournal as error:
             raise BadJournal(
                 error.position,
-                f"what the processes agreed on ({self._folder}/{NAME}) is damaged: {error.problem}",
+                f"what the processes agreed on (the file {NAME}) is damaged: {error.problem}",
             ) from error
         self._checkpoint_bytes = min(self._end, LONG_BYTES)
         if self._end < len(data):

@@ -19,13 +19,13 @@ from waterclock.cluster.coordinator.requests import KeyRange, Revision, WatchBat
 from waterclock.cluster.coordinator.store import Changes
 from waterclock.cluster.coordinator.wire import (
     QUESTION_BYTES_MAX,
+    Answer,
     Frames,
-    Told,
     WatchBegun,
+    answer_of,
     decode_asked,
     encode,
     question_of,
-    told_of,
 )
 from waterclock.model.errors import BadInput, StorageFull
 from waterclock.server.cluster.processes.journal import Journal
@@ -109,18 +109,18 @@ class CoordinatorService:
         changes = self.store.changes_since(moment)
         if any((changes.granted, changes.events, changes.ended)):
             await self._save(changes)
-        for connection, told in answers:
-            connection.tell(told)
+        for connection, answer in answers:
+            connection.tell(answer)
         for connection in tuple(self._connections):
             self._tell_changes(connection)
         self._forget_history()
 
-    def _answered(self, asked: _Asked, now_ms: int) -> Told:
+    def _answered(self, asked: _Asked, now_ms: int) -> Answer:
         connection, number, question = asked
         if isinstance(question, Watch):
             connection.watches[number] = _Watching(question.keys, question.from_revision)
             return WatchBegun(number, self.store.revision)
-        return told_of(number, outcome_of(question, self.store, now_ms=now_ms))
+        return answer_of(number, outcome_of(question, self.store, now_ms=now_ms))
 
     async def _save(self, changes: Changes) -> None:
         """Keep changes before anyone hears of them. A full disk is waited for: what stands goes
@@ -144,11 +144,11 @@ class CoordinatorService:
                 events = self.store.changes(watching.keys, from_revision=watching.next_revision)
             except Compacted as error:
                 del connection.watches[number]
-                connection.tell(told_of(number, error))
+                connection.tell(answer_of(number, error))
                 continue
             watching.next_revision = Revision(self.store.revision + 1)
             if events:
-                connection.tell(told_of(number, WatchBatch(events)))
+                connection.tell(answer_of(number, WatchBatch(events)))
 
     def _forget_history(self) -> None:
         excess = self.store.revision - self.store.compacted - HISTORY_MAX
@@ -201,11 +201,11 @@ class _Connection(asyncio.Protocol):
             _log.error("coordinator_question_refused: %s", error)
             self.close()
 
-    def tell(self, told: Told) -> None:
+    def tell(self, answer: Answer) -> None:
         """Send an answer, if the process is still there."""
         if self._transport is None:
             return
-        self._transport.write(encode(told))
+        self._transport.write(encode(answer))
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             _log.warning("coordinator_unread: a process does not read what it asked for")
             self._transport.abort()

@@ -1,0 +1,1 @@
+"""What a node remembers of its own last hour and day."""

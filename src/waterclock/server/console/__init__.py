@@ -1,0 +1,1 @@
+"""The console: pages for people, which every node serves to their browsers."""

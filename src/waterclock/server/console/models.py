@@ -1,0 +1,150 @@
+"""What the console is told: who looks, what there is, and how it stands at this moment."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from waterclock.node.problems import HealthProblem
+from waterclock.server.rest.models import AnyTopicName, RequestModel, ResponseModel
+
+ROWS_MAX = 200
+
+View = Literal["overview", "topics", "groups", "deadLetters"]
+Sort = Literal["name", "in", "out", "lag", "pending", "size", "messages", "unacked", "members"]
+
+
+class FileParameters(RequestModel):
+    file: Annotated[str, Meta(max_length=100, examples=["app.js"])]
+
+
+class LiveParameters(RequestModel):
+    """Which page is open, and which of its rows are shown."""
+
+    view: Annotated[View, Meta(description="The list that is shown, if it has one.")] = "overview"
+    filter: Annotated[str, Meta(max_length=255, description="Part of a name.")] = ""
+    sort: Sort = "name"
+    descending: bool = False
+    start: Annotated[int, Meta(ge=0, le=1_000_000, description="Rows to skip.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=ROWS_MAX, description="Rows of a page.")] = 50
+
+
+class HistoryParameters(RequestModel):
+    """How far back, and of what."""
+
+    range: Annotated[
+        Literal["hour", "day"], Meta(description="The hour by 5 s, the day by minutes.")
+    ] = "hour"
+    topic: Annotated[AnyTopicName, Meta(description="Of the node as a whole if none is named.")] | (
+        None
+    ) = None
+
+
+class HistoryResponse(ResponseModel):
+    """One value for each step, the oldest first; null is unknown."""
+
+    step_ms: int
+    end_ms: int
+    series: dict[str, list[float | None]]
+
+
+class RightResponse(ResponseModel):
+    """Something that whoever asks may do."""
+
+    kind: str
+    what: str
+    glob: str
+    group_glob: str
+
+
+class SessionResponse(ResponseModel):
+    """Who asks, and what they may do here."""
+
+    principal: str
+    is_secure: bool
+    is_clustered: bool
+    is_admin: bool
+    rights: list[RightResponse]
+    node: str
+    version: str
+    started_ms: int
+    now_ms: int
+    audit_topic: str
+    """Empty: there is no audit."""
+
+
+class TopicRow(ResponseModel):
+    """A topic in a list, as this node has it."""
+
+    topic: str
+    partitions: int
+    in_rate: float
+    """Messages a second."""
+    out_rate: float
+    messages: int
+    size_bytes: int
+    pending: int
+    groups: int
+    lag: int
+    """Of the group that is furthest behind."""
+    closed: int
+    problems: int
+
+
+class GroupRow(ResponseModel):
+    """A group in a list."""
+
+    topic: str
+    group: str
+    members: int
+    partitions: int
+    out_rate: float
+    acked_rate: float
+    lag: int
+    unacked: int
+    waiting: int
+
+
+class DeadLettersRow(ResponseModel):
+    """How many dead letters a topic has."""
+
+    topic: str
+    count: int
+
+
+class NodeNow(ResponseModel):
+    """The node at this moment, for those who may see all of it."""
+
+    in_rate: float
+    """Messages a second, as all rates."""
+    out_rate: float
+    acked_rate: float
+    fired_rate: float
+    dead_lettered_rate: float
+    stream_in_rate: float
+    stream_out_rate: float
+    lateness_p99_ms: float | None
+    pending: int
+    lag: int
+    unacked: int
+    topics: int
+    groups: int
+    streams: int
+    waiting: int
+    size_bytes: int
+    disk_bytes: int | None
+    disk_free_bytes: int | None
+    is_ready: bool
+    problems: list[HealthProblem]
+    members: int | None
+
+
+class Snapshot(ResponseModel):
+    """What a page is told every second or so."""
+
+    now_ms: int
+    node: NodeNow | None
+    total: int
+    """Rows that match."""
+    topics: list[TopicRow] | None = None
+    groups: list[GroupRow] | None = None
+    dead_letters: list[DeadLettersRow] | None = None

@@ -1,0 +1,81 @@
+// Actions: a form, the same as a command and as a request, and what became of it.
+import { h, dialog, toast } from "./dom.js";
+import { send } from "./api.js";
+import { who } from "./rights.js";
+
+const quoted = (text) => (/^[\w./:=@,+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+export const shell = (...words) => words.filter((word) => word !== null && word !== undefined && word !== "").map(quoted).join(" ");
+
+function curl({ method, path, body }) {
+  const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
+  if (body !== undefined) words.push("-d", JSON.stringify(body));
+  const line = shell(...words);
+  return who().isSecure ? `${line} --cacert ca.pem -H "Authorization: Bearer $WATERCLOCK_CREDENTIAL"` : line;
+}
+
+function copier(text) {
+  return h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(text()); toast("Copied"); } }, "Copy");
+}
+
+// The same by other means: shown with every action.
+export function same() {
+  const cli = h("pre"), line = h("pre");
+  const rows = [["waterclock", cli], ["curl", line]].map(([name, pre]) => h("div", { class: "line" }, pre, h("span", {}, copier(() => pre.textContent), h("span", { class: "reader" }, `the ${name} command`))));
+  const element = h("details", { class: "same", open: true }, h("summary", {}, "The same on a command line"), ...rows);
+  return {
+    element,
+    show(asked) {
+      const { cli: command } = asked;
+      rows[0].classList.toggle("hidden", !command);
+      cli.textContent = command ?? "";
+      line.textContent = curl(asked);
+    },
+  };
+}
+
+function control(field) {
+  const common = { name: field.name, required: field.required, placeholder: field.hint };
+  if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
+  if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false" }, field.value ?? "");
+  if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
+  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.list, autocomplete: "off" });
+}
+
+// check(values) -> why not; asked(values) -> {method, path, body, cli}; done(answer) says what became of it.
+export function act({ title, note, fields = [], check, asked, label, isDanger = false, done, more }) {
+  const controls = fields.map((field) => [field, control(field)]);
+  const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.type === "checkbox" ? made.checked : made.value]));
+  const equal = same();
+  const wrong = h("p", { class: "notice bad hidden", role: "alert" });
+  const submit = h("button", { type: "submit", class: isDanger ? "main danger" : "main" }, label);
+  const form = h("form", {}, note ? h("p", {}, note) : null,
+    controls.map(([field, made]) => field.kind === "check"
+      ? h("label", { class: "field check" }, made, h("span", {}, field.title))
+      : h("label", { class: "field" }, h("span", {}, field.title), made)),
+    more ?? null, wrong, equal.element,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Back"), submit));
+  const say = (text) => { wrong.textContent = text; wrong.classList.toggle("hidden", !text); };
+  const refresh = () => { try { equal.show(asked(values())); } catch (error) { say(error.message); } };
+  form.addEventListener("input", () => { say(""); refresh(); more?.update?.(values()); });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const refused = check?.(values());
+    if (refused) return say(refused);
+    submit.disabled = true;
+    say("");
+    try {
+      const { method, path, body } = asked(values());
+      const answer = await send(method, path, body);
+      box.close();
+      toast(done?.(answer, values()) ?? "Done");
+    } catch (error) {
+      say(error.message);
+    } finally {
+      submit.disabled = false;
+    }
+    return undefined;
+  });
+  refresh();
+  const box = dialog(title, form);
+  return box;
+}

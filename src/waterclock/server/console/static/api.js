@@ -1,0 +1,118 @@
+// Requests to the node. The credential goes in a header, as that of any client: there is no cookie.
+
+const KEPT = "waterclock.credential";
+let credential = sessionStorage.getItem(KEPT) ?? "";
+export const onLogin = { needed: () => {} };
+
+export class Problem extends Error {
+  constructor(status, said) {
+    super(said.detail || said.title || `HTTP ${status}`);
+    this.status = status;
+    this.said = said;
+  }
+}
+
+export const hasCredential = () => credential !== "";
+
+export function keep(given) {
+  credential = given.trim();
+  if (credential) sessionStorage.setItem(KEPT, credential);
+  else sessionStorage.removeItem(KEPT);
+}
+
+export async function ask(method, path, { body, signal } = {}) {
+  const headers = { Accept: "application/json" };
+  if (credential) headers.Authorization = `Bearer ${credential}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, { method, headers, signal, cache: "no-store", credentials: "omit", body: body === undefined ? undefined : JSON.stringify(body) });
+  if (!answer.ok) {
+    const said = await answer.json().catch(() => ({}));
+    if (answer.status === 401) onLogin.needed();
+    throw new Problem(answer.status, said);
+  }
+  return answer;
+}
+
+export async function get(path, options) {
+  return (await ask("GET", path, options)).json();
+}
+
+export async function send(method, path, body) {
+  const answer = await ask(method, path, { body });
+  return answer.status === 204 ? null : answer.json();
+}
+
+export const part = encodeURIComponent;
+
+export function query(path, parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}
+
+// Calls `take` with each line of an answer, until it says false.
+export async function lines(path, take, { signal, separator = "\n" } = {}) {
+  const stop = new AbortController();
+  signal?.addEventListener("abort", () => stop.abort());
+  const answer = await ask("GET", path, { signal: stop.signal });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split(separator);
+      rest = parts.pop();
+      for (const one of parts) if (one && take(one) === false) return;
+    }
+  } finally {
+    stop.abort();
+  }
+}
+
+// The messages of a partition from an offset on.
+export async function messages(topic, partition, offset, most, signal) {
+  const found = [];
+  const path = query(`/topics/${part(topic)}/partitions/${partition}/messages`, { offset, count: most });
+  await lines(path, (line) => {
+    const one = JSON.parse(line);
+    if (one.finished) return false;
+    found.push(one);
+    return true;
+  }, { signal });
+  return found;
+}
+
+// What is now, told by the node until `stop` is called; one connection, opened again if it breaks.
+export function live(path, take, changed) {
+  const stop = new AbortController();
+  const run = async () => {
+    let delay = 500;
+    while (!stop.signal.aborted) {
+      const once = new AbortController();
+      stop.signal.addEventListener("abort", () => once.abort(), { once: true });
+      let silence;
+      const heard = () => { clearTimeout(silence); silence = setTimeout(() => once.abort(), 15000); };
+      try {
+        heard();
+        await lines(path, (event) => {
+          heard();
+          delay = 500;
+          if (event.startsWith("data: ")) { changed("live"); take(JSON.parse(event.slice(6))); }
+          return true;
+        }, { signal: once.signal, separator: "\n\n" });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (error.status === 401) return changed("login");
+        if (error.status === 403) return changed("forbidden");
+      } finally {
+        clearTimeout(silence);
+      }
+      if (stop.signal.aborted) return;
+      changed("away");
+      await new Promise((done) => setTimeout(done, delay));
+      delay = Math.min(delay * 2, 4000);
+    }
+  };
+  run();
+  return () => stop.abort();
+}

@@ -1,0 +1,173 @@
+// The frame: navigation, the page that the address names, one connection to the node, who is logged in.
+import { get, hasCredential, keep, live, onLogin, query } from "./api.js";
+import { h, put, toast } from "./dom.js";
+import { span } from "./format.js";
+import { redrawAll } from "./plot.js";
+import { is, may, who } from "./rights.js";
+import { overview } from "./overview.js";
+
+const app = document.getElementById("app");
+const PAGES = [
+  ["", "Overview", async () => overview],
+  ["topics", "Topics", async () => (await import("./topics.js")).topics],
+  ["schedule", "Schedule", async () => (await import("./schedule.js")).schedule],
+  ["groups", "Groups", async () => (await import("./groups.js")).groups],
+  ["dead-letters", "Dead letters", async () => (await import("./dead_letters.js")).deadLetters],
+  ["streams", "Streams", async () => (await import("./streams.js")).streams],
+  ["cluster", "Cluster", async () => (await import("./cluster.js")).cluster, () => may("read")],
+  ["jobs", "Jobs", async () => (await import("./jobs.js")).jobs],
+  ["audit", "Audit", async () => (await import("./audit.js")).audit, () => who().auditTopic && may("read", { topic: "__audit" })],
+];
+
+// Where the reader is: the path after the hash, and what is asked of the page.
+export function place() {
+  const [path, asked] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(asked ?? "") };
+}
+
+let page = null;
+let stopLive = null;
+let livePath = "";
+let last = null;
+const frame = {};
+
+function build() {
+  const links = PAGES.filter(([, , , shown]) => !shown || shown()).map(([path, title]) => {
+    const link = h("a", { href: `#/${path}` }, title);
+    link.dataset.path = path;
+    return link;
+  });
+  frame.links = links;
+  frame.dot = h("i", { class: "dot" });
+  frame.state = h("span", {}, "connecting");
+  frame.away = h("div", { class: "away hidden", role: "status" }, "The node does not answer. What is shown is what was known last; the console connects again by itself.");
+  frame.main = h("main", { id: "main", tabindex: "-1" });
+  frame.up = h("span");
+  const theme = h("button", { type: "button", class: "small", onclick: turnTheme }, "Light / dark");
+  const leave = h("button", { type: "button", class: "small", onclick: () => { keep(""); login(); } }, "Log out");
+  app.className = "";
+  app.replaceChildren(
+    h("header", { class: "side" },
+      h("div", { class: "top" },
+        h("a", { class: "brand", href: "#/" }, h("img", { src: "/console/icon.svg", alt: "" }), "Waterclock"),
+        h("div", { class: "where" }, h("span", { class: "state" }, frame.dot, frame.state), h("div", {}, who().node))),
+      h("nav", { "aria-label": "Pages" }, h("ul", {}, links.map((link) => h("li", {}, link)))),
+      h("div", { class: "foot" },
+        who().isSecure ? h("div", { class: "row" }, h("span", { title: "who is logged in" }, who().principal), leave) : null,
+        h("div", {}, `v${who().version} · up `, frame.up),
+        h("div", { class: "row" }, h("a", { href: "/docs" }, "API"), theme))),
+    frame.main);
+  frame.main.append(frame.away);
+}
+
+function turnTheme() {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("waterclock.theme", root.dataset.theme);
+  redrawAll();
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+
+function connected(state) {
+  const words = { live: "live", away: "not connected", login: "logged out", forbidden: "not allowed" };
+  put(frame.state, words[state]);
+  frame.dot.className = `dot ${state === "live" ? (last?.node && !last.node.isReady ? "bad" : "good") : "warn"}`;
+  frame.away.classList.toggle("hidden", state !== "away");
+  if (state === "away") frame.wasAway = true;
+  else if (state === "live" && frame.wasAway) { frame.wasAway = false; page?.back?.(); }
+}
+
+function follow() {
+  const path = query("/console/live", page?.live?.() ?? { view: "overview" });
+  if (stopLive && path === livePath) return;
+  stopLive?.();
+  livePath = path;
+  stopLive = live(path, (snapshot) => {
+    last = snapshot;
+    put(frame.up, span(snapshot.nowMs - who().startedMs));
+    page?.update?.(snapshot);
+  }, connected);
+}
+
+let shows = 0;
+async function show() {
+  const turn = ++shows;
+  const at = place();
+  const [path, title, load] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
+  const open = await load();
+  if (turn !== shows) return;
+  if (page?.stays?.(at)) return page.moved(at);
+  page?.close?.();
+  document.querySelectorAll("dialog").forEach((box) => box.close());
+  page = open({ ...at, follow, snapshot: () => last });
+  frame.links.forEach((link) => (link.dataset.path === path ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  document.title = `${page.title ?? title} · ${who().node} · Waterclock`;
+  frame.main.replaceChildren(frame.away, ...[page.element].flat());
+  if (frame.wasShown) { frame.main.focus({ preventScroll: true }); scrollTo(0, 0); }
+  frame.wasShown = true;
+  follow();
+  if (last && page.update) page.update(last);
+}
+
+function login(said = "") {
+  stopLive?.();
+  stopLive = null;
+  page?.close?.();
+  page = null;
+  const wrong = h("p", { class: said ? "notice bad" : "notice bad hidden", role: "alert" }, said);
+  const field = h("textarea", { id: "credential", name: "credential", required: true, rows: "4", autocomplete: "off", spellcheck: "false", "aria-describedby": "credential-help" });
+  const form = h("form", { class: "panel" },
+    h("h1", {}, "Waterclock"),
+    h("p", { class: "dim" }, "This node asks who you are."),
+    h("label", { class: "field" }, h("span", {}, "Credential"), field),
+    h("p", { class: "dim", id: "credential-help" }, "The line that ", h("code", {}, "waterclock secure add NAME"), " printed. It is kept until this tab is closed, and goes to this node only."),
+    wrong, h("button", { class: "main", type: "submit" }, "Log in"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    keep(field.value);
+    try {
+      await begin();
+    } catch (error) {
+      keep("");
+      wrong.textContent = error.message;
+      wrong.classList.remove("hidden");
+    }
+  });
+  app.className = "alone";
+  document.title = "Log in · Waterclock";
+  app.replaceChildren(h("main", { class: "login", id: "main" }, form));
+  field.focus();
+}
+
+async function begin() {
+  is(await get("/console/session"));
+  last = null;
+  build();
+  await show();
+}
+
+addEventListener("hashchange", () => { if (frame.main) show(); });
+addEventListener("unhandledrejection", (event) => {
+  if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);
+});
+
+async function start() {
+  let asked = false;
+  onLogin.needed = () => {
+    if (asked && page) { asked = false; keep(""); login("The credential is not good any more."); }
+  };
+  for (;;) {
+    try {
+      await begin();
+      asked = true;
+      return;
+    } catch (error) {
+      if (error.status === 401) { const had = hasCredential(); keep(""); login(had ? error.message : ""); asked = true; return; }
+      app.className = "alone";
+      app.replaceChildren(h("main", { class: "login", id: "main" }, h("div", { class: "panel", role: "status" }, h("h1", {}, "Waterclock"), h("p", {}, error.message || "The node does not answer."), h("p", { class: "dim" }, "The console asks again by itself."))));
+      await new Promise((done) => setTimeout(done, 2000));
+    }
+  }
+}
+start();

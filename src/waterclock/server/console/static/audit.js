@@ -1,0 +1,32 @@
+// The audit: who was refused, and who changed what, the newest first.
+import { get, messages } from "./api.js";
+import { h, later, panel, toast } from "./dom.js";
+import { count, time } from "./format.js";
+import { Table } from "./table.js";
+
+const READ = 500;
+
+export function audit(at) {
+  let rows = [];
+  const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the audit", value: at.query.get("filter") ?? "", oninput: later(() => show(), 150) });
+  const table = new Table("audit", [
+    { title: "When", same: (row) => String(row.time_ms), cell: (row) => time(row.time_ms) },
+    { title: "Outcome", same: (row) => row.outcome, cell: (row) => h("span", { class: `tag ${{ allowed: "good", denied: "bad", failed: "warn" }[row.outcome] ?? ""}` }, row.outcome) },
+    { title: "Principal", kind: "name", cell: (row) => row.principal || "–" },
+    { title: "Operation", cell: (row) => row.operation },
+    { title: "About", kind: "name", cell: (row) => [row.topic, row.stream, row.group, row.name].filter(Boolean).join(" / ") },
+    { title: "From", hide: true, cell: (row) => row.address },
+    { title: "Error", hide: true, cell: (row) => row.error },
+    { title: "Times", kind: "num", hide: true, cell: (row) => count(row.count) },
+  ], { key: (row) => row.at, none: "Nothing was refused or changed." });
+  const show = () => { const wanted = search.value.toLowerCase(); table.update(rows.filter((row) => JSON.stringify(row).toLowerCase().includes(wanted)).slice(0, 200)); };
+  const load = async () => {
+    const { partitions } = await get("/topics/__audit");
+    const found = await Promise.all(partitions.filter((each) => each.endOffset > 0).map((each) => messages("__audit", each.partition, Math.max(each.startOffset, each.endOffset - READ), READ)));
+    rows = found.flat().map((m) => ({ ...JSON.parse(m.value), at: `${m.partition}/${m.offset}` })).sort((a, b) => b.time_ms - a.time_ms);
+    show();
+  };
+  load().catch((error) => toast(error.message, true));
+  const refresh = setInterval(() => load().catch(() => {}), 5000);
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Audit"), h("span", { class: "grow" }), search), panel("The last entries", table.element)], close: () => clearInterval(refresh), back: load };
+}

@@ -1,0 +1,57 @@
+// The cluster: who is there, who owns what, who leads, who lags, what is being moved.
+import { get } from "./api.js";
+import { act, shell } from "./action.js";
+import { h, panel, toast } from "./dom.js";
+import { count, time } from "./format.js";
+import { may, who } from "./rights.js";
+import { Table } from "./table.js";
+import { link } from "./topics.js";
+
+const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad" };
+
+export function cluster() {
+  const isAdmin = may("admin") && who().isClustered;
+  let shares = new Map(), drains = new Map();
+  const members = new Table("members", [
+    { title: "Node", kind: "name", cell: (row) => row.name + (row.isSelf ? " (this one)" : "") },
+    { title: "State", same: (row) => row.state, cell: (row) => h("span", { class: `tag ${MOOD[row.state] ?? ""}` }, row.state) },
+    { title: "Console", hide: true, same: (row) => row.http, cell: (row) => (row.http ? h("a", { href: `${row.http}/` }, row.http) : h("span")) },
+    { title: "Zone", hide: true, cell: (row) => row.zone || "" },
+    { title: "Of the streams", kind: "num", cell: (row) => (shares.has(row.name) ? `${(shares.get(row.name).share * 100).toFixed(1)} %` : "–") },
+    { title: "Streams", kind: "num", cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
+    { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left` : ""; } },
+    { title: "", kind: "tools", same: (row) => String(drains.has(row.name)), cell: (row) => (isAdmin && row.level ? h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain") : h("span")) },
+  ], { key: (row) => row.name });
+  const partitions = new Table("replicated partitions", [
+    { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
+    { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
+    { title: "Leader", cell: (row) => row.leader || "nobody" },
+    { title: "Epoch", kind: "num", hide: true, cell: (row) => String(row.epoch) },
+    { title: "Committed", kind: "num", hide: true, cell: (row) => count(row.committedEnd) },
+    { title: "Replicas and their lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") },
+    { title: "", kind: "tools", same: () => "", cell: (row) => (isAdmin ? h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move") : h("span")) },
+  ], { key: (row) => `${row.topic}/${row.partition}`, none: "Topics are not replicated: the node is alone, or has no etcd." });
+  const moves = new Table("what is being moved", [
+    { title: "Topic", kind: "name", cell: (row) => row.topic }, { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
+    { title: "From", cell: (row) => row.source || "any" }, { title: "To", cell: (row) => row.target }, { title: "What", cell: (row) => (row.isLeaderOnly ? "leader" : "replica") },
+  ], { key: (row) => `${row.topic}/${row.partition}`, none: "Nothing is being moved." });
+  const events = new Table("who came and went", [
+    { title: "When", same: (row) => String(row.timeMs), cell: (row) => time(row.timeMs) }, { title: "What", cell: (row) => row.kind }, { title: "Node", kind: "name", cell: (row) => row.member }, { title: "", reader: "Detail", cell: (row) => row.detail },
+  ], { key: (row) => `${row.timeMs}/${row.kind}/${row.member}`, none: "Nobody came or went." });
+
+  const drain = (node, undo) => act({ title: undo ? `Use ${node} again` : `Drain ${node}`, label: undo ? "Use it" : "Drain", isDanger: !undo, note: undo ? "It may have replicas again." : "Its leaders and then its replicas move elsewhere, so that it can be taken away.", asked: () => ({ method: "POST", path: "/cluster/drain", body: { node, undo: undo || undefined }, cli: shell("waterclock", "cluster", "drain", node, undo ? "--undo" : "") }), done: () => { load(); return undo ? "It is used again" : "It is being drained"; } });
+  const move = (row) => act({ title: `Move ${row.topic}/${row.partition}`, label: "Move", fields: [{ name: "target", title: "To node", required: true }, { name: "leader", title: "The leader only", kind: "check" }], asked: (v) => ({ method: "POST", path: "/cluster/move", body: { topic: row.topic, partition: row.partition, target: v.target, isLeaderOnly: v.leader || undefined }, cli: shell("waterclock", "cluster", "move", row.topic, String(row.partition), "--to", v.target, v.leader ? "--leader" : "") }), done: () => { load(); return "It moves"; } });
+
+  const load = async () => {
+    const [found, ring, replication, placement, seen] = await Promise.all(["members", "ring", "replication", "placement", "events"].map((name) => get(`/cluster/${name}`)));
+    shares = new Map(ring.nodes.map((each) => [each.name, each]));
+    drains = new Map((placement.drains ?? []).map((each) => [each.node, each]));
+    members.update(found.members);
+    partitions.update(replication.partitions.slice(0, 500));
+    moves.update(placement.moves ?? []);
+    events.update(seen.events.slice(-50).reverse());
+  };
+  load().catch((error) => toast(error.message, true));
+  const refresh = setInterval(() => load().catch(() => {}), 3000);
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: () => clearInterval(refresh), back: load };
+}

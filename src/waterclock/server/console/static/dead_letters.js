@@ -1,0 +1,80 @@
+// Dead letters: what failed for good, why, and what becomes of it.
+import { get, part, query, send } from "./api.js";
+import { act, shell } from "./action.js";
+import { dialog, facts, h, panel, toast } from "./dom.js";
+import { count, cut, time } from "./format.js";
+import { may } from "./rights.js";
+import { Table } from "./table.js";
+import { body, headersOf, keyOf, listed, textOf } from "./topics.js";
+
+export function deadLetters(at) {
+  return at.path[1] === undefined ? list(at) : one(at, at.path[1]);
+}
+
+function list(at) {
+  const rows = listed({
+    at, view: "deadLetters", path: "dead-letters", label: "topics with dead letters", key: (row) => row.topic, rowsOf: (s) => s.deadLetters, none: "No message has failed for good.",
+    columns: [
+      { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => h("a", { href: `#/dead-letters/${part(row.topic)}` }, row.topic) },
+      { title: "Dead letters", kind: "num", same: (row) => String(row.count), cell: (row) => h("span", { class: row.count ? "bad" : "dim" }, count(row.count)) },
+    ],
+  });
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Dead letters"), h("span", { class: "grow" }), rows.search), h("section", { class: "panel" }, rows.element)], live: rows.live, update: rows.update };
+}
+
+function one(at, topic) {
+  const path = `/topics/${part(topic)}/dead-letters`;
+  const chosen = new Map();
+  const position = (row) => `${row.position.partition}/${row.position.offset}`;
+  const mayRedrive = may("publish", { topic }), mayPurge = may("admin", { topic });
+  const table = new Table("dead letters", [
+    { title: "", reader: "Chosen", same: (row) => String(chosen.has(position(row))), cell: (row) => h("input", { type: "checkbox", "aria-label": `Choose ${position(row)}`, checked: chosen.has(position(row)), onchange: (event) => { if (event.target.checked) chosen.set(position(row), row.position); else chosen.delete(position(row)); refreshTools(); } }) },
+    { title: "Given up", same: (row) => String(row.deadLetteredMs), cell: (row) => time(row.deadLetteredMs) },
+    { title: "Reason", cell: (row) => row.reason },
+    { title: "Attempts", kind: "num", cell: (row) => count(row.attempts) },
+    { title: "Group", kind: "name", hide: true, cell: (row) => row.group },
+    { title: "Key", kind: "name", hide: true, cell: (row) => cut(keyOf(row), 40) },
+    { title: "Value", kind: "body", cell: (row) => cut(textOf(row), 90) },
+    { title: "", kind: "tools", same: () => "", cell: (row) => h("button", { type: "button", class: "small", onclick: () => whole(row), "aria-label": `Show ${position(row)}` }, "Show") },
+  ], { key: position, none: "No message of this topic has failed for good." });
+  const more = h("button", { type: "button", class: "small hidden", onclick: () => load(true) }, "More");
+  const said = h("span", { class: "dim" });
+  let rows = [], next = "";
+  const load = async (isMore = false) => {
+    const page = await get(query(path, { limit: 100, page: isMore ? next : "" }));
+    rows = isMore ? [...rows, ...page.deadLetters] : page.deadLetters;
+    next = page.nextPage;
+    said.textContent = `${count(page.total)} in all`;
+    more.classList.toggle("hidden", !next);
+    table.update(rows);
+    refreshTools();
+  };
+  const positions = () => [...chosen.values()];
+  const done = (word) => (answer) => { chosen.clear(); load(); return `${count(answer.count)} ${word}`; };
+  const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
+  const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
+  // Published first and then taken off the list: what comes between leaves it there twice, never nowhere.
+  const edit = (row) => act({
+    title: `Edit and redrive ${position(row)}`, label: "Publish, and take off the list", fields: [{ name: "value", title: "Value", kind: "area", value: row.value ?? "" }, { name: "key", title: "Key", value: row.key ?? "" }],
+    asked: (v) => ({ method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, headers: row.headers, messageId: `redrive/${topic}/${position(row)}` }, cli: `${shell("waterclock", "publish", topic, v.value, ...(v.key ? ["--key", v.key] : []))} && ${shell("waterclock", "dlq", "purge", topic, position(row), "--yes")}` }),
+    done: () => { send("POST", `${path}/purge`, { positions: [row.position] }).then(() => load(), (error) => toast(error.message, true)); return "Published"; },
+  });
+  const whole = (row) => {
+    const tools = [h("button", { type: "button", onclick: () => box.close() }, "Close")];
+    if (mayRedrive) tools.unshift(h("button", { type: "button", class: "main", onclick: () => { box.close(); redrive([row.position]); } }, "Redrive…"));
+    if (mayRedrive && mayPurge && row.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); edit(row); } }, "Edit and redrive…"));
+    if (mayPurge) tools.unshift(h("button", { type: "button", class: "danger", onclick: () => { box.close(); purge([row.position]); } }, "Purge…"));
+    const box = dialog(`${topic} ${position(row)}`, facts([["Reason", row.reason], ["Attempts", count(row.attempts)], ["Group", row.group], ["From", `${topic} ${row.origin.partition}/${row.origin.offset}`], ["Given up", time(row.deadLetteredMs)], ["Key", keyOf(row)], ["Id", row.messageId], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...tools));
+  };
+  const again = h("button", { type: "button", onclick: () => redrive(positions()) }), drop = h("button", { type: "button", class: "danger", onclick: () => purge(positions()) });
+  const refreshTools = () => { again.textContent = chosen.size ? `Redrive ${chosen.size}…` : "Redrive all…"; drop.textContent = chosen.size ? `Purge ${chosen.size}…` : "Purge all…"; again.disabled = drop.disabled = !rows.length; };
+  refreshTools();
+  const fail = (error) => toast(error.message, true);
+  load().catch(fail);
+  const refresh = setInterval(() => { if (rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); }, 5000);
+  return {
+    title: `Dead letters of ${topic}`,
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRedrive ? again : null, mayPurge ? drop : null), panel("Messages", table.element, more)],
+    close: () => clearInterval(refresh), back: () => load().catch(fail),
+  };
+}

@@ -1,0 +1,69 @@
+// Elements from plain data. Whatever comes from a node becomes text, never markup.
+
+export function h(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  return made;
+}
+
+// Sets text only if it differs: what a reader has selected, or focused, stays.
+export function put(element, text) {
+  const said = String(text);
+  if (element.textContent !== said) element.textContent = said;
+}
+
+export function panel(title, ...children) {
+  const [tools, rest] = Array.isArray(children[0]) ? [children[0], children.slice(1)] : [[], children];
+  return h("section", { class: "panel", "aria-label": title }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, ...tools)), ...rest);
+}
+
+export function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+export function empty(text) {
+  return h("p", { class: "empty" }, text);
+}
+
+// One of several, as buttons.
+export function choice(label, options, chosen, choose) {
+  const buttons = options.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === chosen), onclick: () => pick(value) }, text));
+  const pick = (value) => {
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(options[at][0] === value)));
+    choose(value);
+  };
+  return h("div", { class: "choice", role: "group", "aria-label": label }, ...buttons);
+}
+
+export function toast(text, isBad = false) {
+  let place = document.querySelector(".toasts");
+  if (!place) {
+    place = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
+    document.body.append(place);
+  }
+  const made = h("div", { class: isBad ? "toast bad" : "toast" }, text);
+  place.append(made);
+  setTimeout(() => made.remove(), isBad ? 9000 : 4000);
+}
+
+export function dialog(title, ...children) {
+  const box = h("dialog", { "aria-label": title }, h("h2", {}, title), ...children);
+  box.addEventListener("close", () => box.remove());
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+export function later(run, delay) {
+  let timer;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => run(...given), delay);
+  };
+}

@@ -1,0 +1,99 @@
+// Groups: who is behind and by how much; one of them, by partition; where it goes on.
+import { get, part, query } from "./api.js";
+import { act, shell } from "./action.js";
+import { facts, h, panel } from "./dom.js";
+import { brief, count, local, rate } from "./format.js";
+import { may } from "./rights.js";
+import { Table } from "./table.js";
+import { link, listed } from "./topics.js";
+
+export function groups(at) {
+  return at.path.length < 3 ? list(at) : one(at, at.path[1], at.path[2]);
+}
+
+const groupLink = (row) => h("a", { href: `#/groups/${part(row.topic)}/${part(row.group)}` }, row.group);
+
+function list(at) {
+  const rows = listed({
+    at, view: "groups", path: "groups", label: "groups", key: (row) => `${row.topic}/${row.group}`, rowsOf: (s) => s.groups,
+    none: "No group has consumed anything here yet.",
+    columns: [
+      { title: "Group", kind: "name", sort: "name", same: (row) => row.group, cell: groupLink },
+      { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
+      { title: "Members", kind: "num", sort: "members", same: (row) => String(row.members), cell: (row) => (row.members ? count(row.members) : h("span", { class: row.lag ? "warn" : "dim" }, "none")) },
+      { title: "Lag", kind: "num", sort: "lag", cell: (row) => brief(row.lag) },
+      { title: "In flight", kind: "num", sort: "unacked", hide: true, cell: (row) => brief(row.unacked) },
+      { title: "To retry", kind: "num", hide: true, cell: (row) => brief(row.waiting) },
+      { title: "Out /s", kind: "num", sort: "out", cell: (row) => rate(row.outRate) },
+      { title: "Acked /s", kind: "num", hide: true, cell: (row) => rate(row.ackedRate) },
+    ],
+  });
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Groups"), h("span", { class: "grow" }), rows.search), h("section", { class: "panel" }, rows.element)], live: rows.live, update: rows.update };
+}
+
+function one(at, topic, group) {
+  const path = `/topics/${part(topic)}/groups/${part(group)}`;
+  const about = h("div"), wrong = h("p", { class: "notice bad hidden", role: "alert" });
+  const table = new Table("partitions of the group", [
+    { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
+    { title: "Member", kind: "name", cell: (row) => row.member || "nobody" },
+    { title: "Committed", kind: "num", cell: (row) => count(row.committed) },
+    { title: "End", kind: "num", cell: (row) => count(row.endOffset) },
+    { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
+    { title: "In flight", kind: "num", cell: (row) => count(row.unacked) },
+    { title: "To retry", kind: "num", cell: (row) => count(row.waiting) },
+    { title: "Missed", kind: "num", hide: true, cell: (row) => count(row.missed) },
+  ], { key: (row) => row.partition });
+  let info = null;
+  const load = async () => {
+    try {
+      info = await get(path);
+      wrong.classList.add("hidden");
+    } catch (error) { wrong.textContent = error.message; wrong.classList.remove("hidden"); return; }
+    table.update(info.partitions);
+    const total = (field) => info.partitions.reduce((sum, each) => sum + each[field], 0);
+    about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
+  };
+  const refresh = setInterval(load, 2000);
+  load();
+
+  const seek = () => {
+    const preview = h("div", { "aria-live": "polite" });
+    const rows = new Table("what would change", [
+      { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
+      { title: "From", kind: "num", cell: (row) => count(row.committed) },
+      { title: "To", kind: "num", cell: (row) => count(row.to) },
+      { title: "", reader: "What that means", cell: (row) => (row.to === row.committed ? "stays" : row.to < row.committed ? `${count(row.committed - row.to)} come again` : `${count(row.to - row.committed)} are skipped`) },
+    ], { key: (row) => row.partition });
+    preview.append(h("h3", {}, "Preview"), rows.element);
+    preview.update = async (v) => {
+      let to = new Map(info.partitions.map((each) => [each.partition, each.endOffset]));
+      if (v.to === "earliest") to = new Map((await get(`/topics/${part(topic)}`)).partitions.map((each) => [each.partition, each.startOffset]));
+      if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: new Date(v.since).getTime() }))).positions.map((each) => [each.partition, each.offset])) : new Map();
+      if (v.to === "offset") to = new Map(info.partitions.map((each) => [each.partition, Number(v.offset) || 0]));
+      rows.update(info.partitions.map((each) => ({ ...each, to: to.get(each.partition) ?? each.committed })));
+    };
+    const first = { to: "earliest", since: local(Date.now() - 3600000), offset: "0" };
+    act({
+      title: `Where ${group} goes on`, label: "Seek", isDanger: true, more: preview,
+      note: info.members.length ? "The group has members: they must leave before it can be moved." : "What lies between is skipped, or comes again.",
+      fields: [
+        { name: "to", title: "Go on", kind: "select", value: first.to, options: [["earliest", "at the beginning"], ["latest", "at the end"], ["time", "at a time"], ["offset", "at an offset"]] },
+        { name: "since", title: "Time", kind: "datetime-local", value: first.since }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset }],
+      asked: (v) => {
+        const time = v.since ? new Date(v.since).toISOString() : "";
+        const body = v.to === "time" ? { since: time } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
+        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? time : v.to];
+        return { method: "POST", path: `${path}/seek`, body, cli: shell("waterclock", "groups", "seek", topic, group, ...to) };
+      },
+      done: () => { load(); return "Moved"; },
+    });
+    preview.update(first);
+  };
+  const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: shell("waterclock", "groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
+  return {
+    title: group,
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [h("button", { type: "button", onclick: seek }, "Seek…"), h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, panel("Group", about), panel("Partitions", table.element)],
+    close: () => clearInterval(refresh), back: load,
+  };
+}

@@ -1,0 +1,102 @@
+// What the node is busy with: rates, lag, lateness, disk, what is wrong, over an hour or a day.
+import { get } from "./api.js";
+import { choice, h, panel, put } from "./dom.js";
+import { brief, bytes, count, rate, span, time } from "./format.js";
+import { columns, plot } from "./plot.js";
+
+const PLOTS = [
+  ["Messages a second", [["in", "in", rate], ["out", "out", rate], ["acked", "acked", rate]]],
+  ["Timers fired a second", [["fired", "fired", rate], ["deadLettered", "dead-lettered", rate]]],
+  ["Lateness of what was fired", [["latenessP99Ms", "99 of 100 within", span], ["latenessMaxMs", "all within", span]]],
+  ["Backlog", [["lag", "lag of groups", brief], ["unacked", "delivered, not acked", brief]]],
+  ["Scheduled", [["pending", "to come", brief]]],
+  ["Streams, messages a second", [["streamIn", "sent", rate], ["streamOut", "received", rate]]],
+  ["Processor and memory", [["cpu", "of one core", (value) => `${(value * 100).toFixed(0)} %`]]],
+  ["Disk", [["logBytes", "logs", bytes], ["memoryBytes", "memory", bytes]]],
+];
+const NOW = { in: "inRate", out: "outRate", acked: "ackedRate", fired: "firedRate", deadLettered: "deadLetteredRate", latenessP99Ms: "latenessP99Ms", lag: "lag", unacked: "unacked", pending: "pending", streamIn: "streamInRate", streamOut: "streamOutRate", logBytes: "sizeBytes" };
+const LEVELS = new Set(["lag", "unacked", "pending", "logBytes"]);
+
+const TILES = [
+  ["In", (n) => [rate(n.inRate), "/s"]],
+  ["Out", (n) => [rate(n.outRate), "/s"]],
+  ["Fired", (n) => [rate(n.firedRate), "/s"]],
+  ["To come", (n) => [brief(n.pending), ""]],
+  ["Late, 99 of 100", (n) => [n.latenessP99Ms === null ? "–" : `≤ ${span(n.latenessP99Ms)}`, ""], (n) => n.latenessP99Ms > 1000 && "warn"],
+  ["Lag", (n) => [brief(n.lag), ""]],
+  ["Unacked", (n) => [brief(n.unacked), ""]],
+  ["Topics", (n) => [count(n.topics), ""]],
+  ["Groups", (n) => [count(n.groups), ""]],
+  ["Streams", (n) => [count(n.streams), n.waiting ? ` ${count(n.waiting)} wait` : ""]],
+  ["Disk free", (n) => [bytes(n.diskFreeBytes), n.diskBytes ? ` of ${bytes(n.diskBytes)}` : ""], (n) => n.diskBytes && n.diskFreeBytes / n.diskBytes < 0.05 && "bad"],
+  ["Nodes", (n) => [n.members === null ? "1" : count(n.members), ""]],
+];
+
+export function overview({ query }) {
+  const tiles = TILES.map(([title]) => { const value = h("span", {}, "–"), unit = h("small"); return { value, unit, element: h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value, unit)) }; });
+  const problems = h("div", { "aria-live": "polite" });
+  const plots = PLOTS.map(([title, series]) => ({ names: series.map(([name]) => name), chart: plot(title, series.map(([, shown, show]) => ({ title: shown, show }))), title }));
+  const limited = h("p", { class: "notice hidden" }, "You may not see the node as a whole: the lists show what is yours.");
+  let range = query.get("range") === "day" ? "day" : "hour";
+  let history = null, recent = [], saidProblems = "";
+
+  const load = async () => {
+    history = await get(`/history?range=${range}`);
+    recent = [];
+    draw();
+  };
+  const draw = () => plots.forEach(({ names, chart }) => chart.set(columns(history, names)));
+
+  // Between two looks at the history, what is told every second goes on with it.
+  const extend = (now) => {
+    recent.push(now.node);
+    if (!history || now.nowMs < history.endMs + history.stepMs) return;
+    for (const [name, values] of Object.entries(history.series)) {
+      const field = NOW[name];
+      const known = recent.map((each) => each[field]).filter((each) => each !== null && each !== undefined);
+      const value = !known.length ? null : LEVELS.has(name) ? known.at(-1) : name.startsWith("late") ? Math.max(...known) : known.reduce((a, b) => a + b) / known.length;
+      values.push(field ? value : values.at(-1));
+      values.shift();
+    }
+    history.endMs += history.stepMs;
+    recent = [];
+    draw();
+  };
+
+  const tell = (node) => {
+    const said = JSON.stringify(node.problems);
+    if (said === saidProblems) return;
+    saidProblems = said;
+    problems.replaceChildren(...node.problems.slice(0, 20).map((one) => h("div", { class: one.isBlocking ? "notice bad" : "notice warn" }, h("b", {}, one.name), ` since `, time(one.sinceMs), `: ${one.detail}. ${one.advice}`)));
+  };
+
+  const refresh = setInterval(() => load().catch(() => {}), 300000);
+  load().catch((error) => { if (error.status === 403) limited.classList.remove("hidden"); });
+  const element = [
+    h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }),
+      choice("How far back", [["hour", "Hour"], ["day", "Day"]], range, (value) => { range = value; load(); })),
+    limited, problems,
+    h("dl", { class: "tiles" }, tiles.map((tile) => tile.element)),
+    h("div", { class: "grid" }, plots.map(({ title, chart }) => panel(title, chart.element))),
+  ];
+  return {
+    element,
+    update(snapshot) {
+      if (!snapshot.node) return limited.classList.remove("hidden");
+      TILES.forEach(([, show, mood], at) => {
+        const [text, unit] = show(snapshot.node);
+        put(tiles[at].value, text);
+        put(tiles[at].unit, unit);
+        tiles[at].element.className = `tile ${mood?.(snapshot.node) || ""}`;
+      });
+      tell(snapshot.node);
+      if (range === "hour") extend(snapshot);
+      return undefined;
+    },
+    back: () => load().catch(() => {}),
+    close() {
+      clearInterval(refresh);
+      plots.forEach(({ chart }) => chart.close());
+    },
+  };
+}

@@ -1,0 +1,26 @@
+// What the principal may do, as `security/rights.py` has it: buttons for the rest are not shown.
+// The node decides all the same.
+
+let session = { rights: [], isAdmin: false };
+export const is = (found) => { session = found; };
+export const who = () => session;
+
+function matches(glob, name) {
+  const text = glob.split("*").map((each) => each.replace(/[\\^$.|?+()[\]{}]/g, "\\$&")).join("[^]*");
+  return new RegExp(`^${text}$`).test(name);
+}
+
+function covers(right, { topic, stream, group }) {
+  if (topic === undefined && stream === undefined) {
+    if (right.what !== "any" || right.glob !== "*") return false;
+  } else {
+    if (topic !== undefined && (right.what === "stream" || (topic.startsWith("__") && !right.glob.startsWith("__")) || !matches(right.glob, topic))) return false;
+    if (stream !== undefined && (right.what === "topic" || !matches(right.glob, stream))) return false;
+  }
+  if (topic === undefined && stream !== undefined) return true;
+  return group === undefined ? right.groupGlob === "*" : matches(right.groupGlob, group);
+}
+
+export function may(kind, about = {}) {
+  return session.isAdmin || session.rights.some((right) => right.kind === kind && covers(right, about));
+}

@@ -1,0 +1,165 @@
+// The schedule: what is to come, by minute, hour and day; a list of it; what comes again and again.
+import { get, part, query } from "./api.js";
+import { act, shell } from "./action.js";
+import { choice, dialog, empty, facts, h, later, panel, put } from "./dom.js";
+import { bytes, clock, count, cut, local, moment, span, time, until } from "./format.js";
+import { may } from "./rights.js";
+import { Table } from "./table.js";
+import { body, headersOf, keyOf, link, publish } from "./topics.js";
+
+const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By half hour"], ["month", "By day"]];
+const STEPS = { minute: [1000, 60], hour: [60000, 60], day: [1800000, 48], month: [86400000, 31] };
+const TOPICS_MAX = 20;
+
+export function schedule(at) {
+  const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
+  let span_ = null; // what of the timeline is chosen
+  let pages = [""];
+  let topics = [];
+  let now = Date.now();
+
+  const remember = () => history.replaceState(null, "", query("#/schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key }));
+  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; remember(); load(); } }, h("option", { value: "" }, "all topics"));
+  const bars = h("div", { class: "bars", role: "group", "aria-label": "What is to come; each bar shows its messages" });
+  const axis = h("div", { class: "axis", "aria-hidden": "true" });
+  const said = h("p", { class: "dim", "aria-live": "polite" });
+  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; remember(); list(); }, 300) });
+
+  const timers = new Table("scheduled messages", [
+    { title: "Due", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
+    { title: "", kind: "when", reader: "How long until then", cell: (row) => until(row.dueMs, now) },
+    { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
+    { title: "Key", kind: "name", cell: (row) => cut(keyOf(row), 60) },
+    { title: "Value", kind: "body", hide: true, cell: (row) => cut(row.value ?? (row.valueBase64 ? `base64 ${row.valueBase64}` : bytes(row.valueBytes)), 120) },
+    { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
+  ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
+  const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true) }, "More");
+  let shown = [];
+
+  const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__"));
+
+  const draw = async () => {
+    const [step, steps] = STEPS[asked.scale];
+    const first = Math.floor(now / step) * step;
+    const found = await Promise.all(wanted().map((topic) => get(query(`/topics/${part(topic)}/scheduled/count`, { fromMs: first, stepMs: step, steps })).catch(() => null)));
+    const counts = Array.from({ length: steps }, (_, n) => found.reduce((sum, each) => sum + (each?.counts[n] ?? 0), 0));
+    const total = found.reduce((sum, each) => sum + (each?.total ?? 0), 0);
+    const overdue = found.reduce((sum, each) => sum + (each?.horizons.find((one) => one.withinMs === 0)?.count ?? 0), 0);
+    const most = Math.max(1, ...counts);
+    if (bars.children.length !== steps) bars.replaceChildren(...counts.map(() => h("button", { type: "button" }, h("i"))));
+    counts.forEach((value, n) => {
+      const [button, start] = [bars.children[n], first + n * step];
+      button.firstChild.style.height = `${value ? Math.max(2, (value / most) * 100) : 0}%`;
+      const text = `${moment(start)}: ${count(value)}`;
+      button.title = text;
+      button.setAttribute("aria-label", text);
+      button.setAttribute("aria-pressed", String(span_ !== null && span_[0] === start));
+      button.onclick = () => { span_ = span_?.[0] === start ? null : [start, start + step]; draw(); list(); };
+    });
+    axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, asked.scale === "month" ? moment(first + share * step * steps).slice(0, 10) : clock(first + share * step * steps).slice(0, asked.scale === "minute" ? 8 : 5))));
+    put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}${!asked.topic && topics.length > TOPICS_MAX ? `; of the ${TOPICS_MAX} topics with the most` : ""}.`);
+  };
+
+  const list = async (isMore = false) => {
+    const names = wanted();
+    const limit = names.length > 1 ? 30 : 50;
+    if (!isMore) { shown = []; pages = [""]; }
+    const found = await Promise.all(names.map((topic) => get(query(`/topics/${part(topic)}/scheduled`, { limit, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page: pages[0] })).then((page) => ({ ...page, topic })).catch(() => ({ scheduled: [], nextPage: "", topic }))));
+    const rows = found.flatMap((page) => page.scheduled.map((row) => ({ ...row, topic: page.topic }))).sort((a, b) => a.dueMs - b.dueMs);
+    pages = [names.length === 1 ? found[0].nextPage : ""];
+    shown = isMore ? [...shown, ...rows] : rows.slice(0, 100);
+    more.classList.toggle("hidden", !pages[0]);
+    timers.update(shown);
+  };
+
+  const named = (row) => ({ partition: row.partition, offset: row.offset });
+  const place = (row) => `${row.partition}/${row.offset}`;
+  const after = (words) => (answer) => { setTimeout(load, 200); const outcome = answer.outcomes?.[0]; return outcome === "done" ? words : `It was too late: ${outcome}`; };
+  const move = (row) => act({
+    title: "Another time", label: "Move", fields: [{ name: "at", title: "Due", kind: "datetime-local", value: local(row.dueMs), required: true }],
+    asked: (v) => { const at_ = v.at ? new Date(v.at).toISOString() : ""; return { method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], at: at_ }, cli: shell("waterclock", "schedule", "move", row.topic, place(row), "--to", at_) }; }, done: after("Moved"),
+  });
+  const fire = (row) => act({ title: "Fire now", label: "Fire", note: `Due ${moment(row.dueMs)}; it is delivered now instead.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], delay: "0s" }, cli: shell("waterclock", "schedule", "move", row.topic, place(row), "--to", "+0s") }), done: after("Fired") });
+  const cancel = (row) => act({ title: "Cancel", label: "Cancel it", isDanger: true, note: `Due ${moment(row.dueMs)}; it will not come.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/cancel`, body: { messages: [named(row)] }, cli: shell("waterclock", "schedule", "cancel", row.topic, place(row)) }), done: after("Cancelled") });
+  const tools = (row) => {
+    const open = h("button", { type: "button", class: "small", onclick: () => whole(row), "aria-label": `Show ${row.topic} ${place(row)}` }, "Show");
+    return may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => fire(row) }, "Fire now"), " ", h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move"), " ", h("button", { type: "button", class: "small danger", onclick: () => cancel(row) }, "Cancel"), " ", open] : open;
+  };
+  const whole = (row) => { const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Close"))); };
+
+  const again = recurring(asked);
+  const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
+  const refresh = setInterval(() => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); }, 5000);
+  const ticking = setInterval(() => { now = Date.now(); timers.update(shown); again.tick(now); }, 1000);
+  let isFirst = true;
+  return {
+    element: [
+      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; bars.replaceChildren(); remember(); draw(); list(); }), h("button", { type: "button", class: "main", onclick: () => publish(asked.topic || topics[0]?.topic || "reminders") }, "Publish…")),
+      panel("To come", bars, axis, said), panel("Messages", timers.element, more), again.element,
+    ],
+    live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
+    update(snapshot) {
+      if (!snapshot.topics) return;
+      topics = snapshot.topics.filter((row) => row.pending > 0 || row.topic === asked.topic);
+      const names = [...new Set([...topics.map((row) => row.topic), asked.topic])].filter(Boolean);
+      const text = names.join("\n");
+      if (select.dataset.names !== text) { select.dataset.names = text; select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name))); }
+      if (isFirst) { isFirst = false; load(); }
+    },
+    close() { clearInterval(refresh); clearInterval(ticking); }, back: load,
+  };
+}
+
+// What comes again and again.
+function recurring(asked) {
+  let now = Date.now(), rows = [];
+  const table = new Table("recurrences", [
+    { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(row) }, row.name) },
+    { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
+    { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
+    { title: "Zone", hide: true, cell: (row) => row.zone },
+    { title: "Next", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
+    { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => (row.nextMs ? until(row.nextMs, now) : "") },
+    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
+  ], { key: (row) => row.name, none: "Nothing comes again and again." });
+  const load = async () => { rows = (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
+  const times = (found, zone) => {
+    const parts = new Intl.DateTimeFormat("en-GB", { timeZone: zone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    const shownIn = (ms) => { const p = Object.fromEntries(parts.formatToParts(ms).map((each) => [each.type, each.value])); return `${p.weekday} ${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`; };
+    return h("ol", {}, found.map((ms) => h("li", {}, `${shownIn(ms)} `, h("span", { class: "dim" }, "here ", time(ms), `, ${until(ms, Date.now())}`))));
+  };
+  const ask = (rule, zone, start) => get(query("/recurrence-times", { ...rule, zone, startMs: start })).then((found) => found.timesMs);
+  const show = async (row) => {
+    const next = h("div", {}, empty("…"));
+    const box = dialog(row.name, facts([["Topic", link(row.topic)], ["Rule", row.cron ?? `every ${span(row.everyMs)}`], ["Zone", row.zone], ["Jitter", row.jitterMs ? span(row.jitterMs) : ""], ["From", row.startMs ? time(row.startMs) : ""], ["Until", row.endMs ? time(row.endMs) : ""], ["Value", row.message.value ?? ""]]), h("h3", {}, `Next ten times, in ${row.zone}`), next, h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Close")));
+    const rule = row.cron ? { cron: row.cron } : { every: `${row.everyMs}ms` };
+    next.replaceChildren(times((await ask(rule, row.zone, row.cron ? undefined : row.nextMs || undefined)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
+  };
+  const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: shell("waterclock", "schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
+  // Put again as it is, but for that.
+  const pause = (row) => act({
+    title: `${row.isPaused ? "Resume" : "Pause"} ${row.name}`, label: row.isPaused ? "Resume" : "Pause", note: row.isPaused ? "It comes again by its rule." : "It is kept, and nothing of it comes until it is resumed.",
+    asked: () => {
+      const { value, valueBase64, key, keyBase64, headers } = row.message;
+      const lasts = row.endMs ? `${row.endMs - (row.startMs ?? Date.now())}ms` : undefined;
+      return { method: "PUT", path: `/recurrences/${part(row.name)}`, body: { topic: row.topic, cron: row.cron, every: row.everyMs ? `${row.everyMs}ms` : undefined, zone: row.zone, jitter: row.jitterMs ? `${row.jitterMs}ms` : undefined, startMs: row.startMs, lasts, value, valueBase64, key, keyBase64, headers, expiresAfter: row.expiresAfterMs ? `${row.expiresAfterMs}ms` : undefined, isPaused: !row.isPaused } };
+    },
+    done: () => { load(); return row.isPaused ? "Resumed" : "Paused"; },
+  });
+  const make = () => {
+    const preview = h("div", { "aria-live": "polite" });
+    preview.update = later(async (v) => {
+      if (!v.rule) return preview.replaceChildren();
+      try { preview.replaceChildren(h("h3", {}, "Next ten times"), times(await ask(ruleOf(v), v.zone), v.zone)); } catch (error) { preview.replaceChildren(h("p", { class: "notice" }, error.message)); }
+      return undefined;
+    }, 300);
+    const ruleOf = (v) => (/^\s*[\d.]+\s*[a-z]/i.test(v.rule) && v.rule.trim().split(/\s+/).length < 3 ? { every: v.rule.trim() } : { cron: v.rule.trim() });
+    act({
+      title: "Again and again", label: "Make it", more: preview,
+      fields: [{ name: "name", title: "Name", required: true }, { name: "topic", title: "Topic", required: true, value: asked.topic }, { name: "rule", title: "Rule: cron (0 9 * * MON), or a length of time (90s, 1h)", required: true }, { name: "zone", title: "Zone", value: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC", required: true }, { name: "value", title: "Message", kind: "area" }, { name: "key", title: "Key" }],
+      asked: (v) => { const rule = ruleOf(v); return { method: "PUT", path: `/recurrences/${part(v.name)}`, body: { topic: v.topic, ...rule, zone: v.zone, value: v.value, key: v.key || undefined }, cli: shell("waterclock", "schedule", "repeat", v.name, v.topic, v.value, ...(rule.cron ? ["--cron", rule.cron, "--zone", v.zone] : ["--every", rule.every]), ...(v.key ? ["--key", v.key] : [])) }; },
+      done: (made) => { load(); return `${made.name} comes next ${moment(made.nextMs)}`; },
+    });
+  };
+  return { element: panel("Again and again", [h("button", { type: "button", class: "small", onclick: make }, "New…")], table.element), load, tick(at) { now = at; table.update(rows); } };
+}

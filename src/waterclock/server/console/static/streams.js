@@ -1,0 +1,94 @@
+// Streams: those in memory, who waits there, what they hold; one of them as it goes.
+import { get, lines, part, query } from "./api.js";
+import { act, shell } from "./action.js";
+import { choice, facts, h, panel, put } from "./dom.js";
+import { count, cut, pretty } from "./format.js";
+import { may } from "./rights.js";
+import { Table } from "./table.js";
+
+export function streams(at) {
+  return at.path[1] === undefined ? list(at) : one(at.path[1]);
+}
+
+const address = (name) => `#/streams/${part(name)}`;
+
+function list(at) {
+  let start = 0, next = 0, names = [];
+  const before = [];
+  const table = new Table("streams", [
+    { title: "Stream", kind: "name", same: (row) => row.name, cell: (row) => h("a", { href: address(row.name) }, row.name) },
+    { title: "Messages", kind: "num", cell: (row) => count(row.messages) },
+    { title: "Holds at most", kind: "num", hide: true, cell: (row) => (row.inMemoryStreamSize === null ? "not set" : count(row.inMemoryStreamSize)) },
+    { title: "Waiting", kind: "num", cell: (row) => count(row.waiting) },
+    { title: "Last position", kind: "num", hide: true, cell: (row) => count(row.lastPosition) },
+  ], { key: (row) => row.name, none: "No stream is in memory." });
+  const search = h("input", { type: "search", placeholder: "Open by name", "aria-label": "Open a stream by its name", onchange: () => { if (search.value) location.hash = address(search.value); } });
+  const back = h("button", { type: "button", class: "small", onclick: () => { start = before.pop() ?? 0; load(); } }, "‹ Before");
+  const on = h("button", { type: "button", class: "small", onclick: () => { before.push(start); start = next; load(); } }, "Next ›");
+  const load = async () => {
+    const found = await get(query("/streams", { limit: 50, start }));
+    names = found.streams;
+    next = found.next;
+    back.disabled = !before.length;
+    on.disabled = !next;
+    const rows = await Promise.all(names.map((name) => get(`/streams/${part(name)}`).then((info) => ({ ...info, name })).catch(() => ({ name, messages: -1, waiting: -1, lastPosition: -1, inMemoryStreamSize: null }))));
+    table.update(rows);
+  };
+  load().catch(() => {});
+  const refresh = setInterval(() => load().catch(() => {}), 5000);
+  const post = () => act({ title: "Send to a stream", label: "Send", fields: [{ name: "stream", title: "Stream", required: true }, { name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(v.stream, v.message), done: () => { load(); return "Sent"; } });
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "grow" }), search, h("button", { type: "button", class: "main", onclick: post }, "Send…")), h("section", { class: "panel" }, table.element, h("div", { class: "pager" }, back, on))], close: () => clearInterval(refresh), back: load };
+}
+
+function sending(stream, text) {
+  let message = text;
+  try { message = JSON.parse(text); } catch { /* text it is */ }
+  return { method: "POST", path: "/streams/send", body: { streamId: stream, message, timeoutSeconds: 0 }, cli: shell("waterclock", "send", stream, text) };
+}
+
+function one(name) {
+  const about = h("div"), said = h("span", { class: "dim", "aria-live": "polite" });
+  let stop = new AbortController(), shown = [], number = 0;
+  const table = new Table("messages", [
+    { title: "Sent", cell: (row) => row.sent ?? "" },
+    { title: "Id", kind: "name", hide: true, cell: (row) => cut(row.id ?? "", 40) },
+    { title: "Message", kind: "body", same: () => "", cell: (row) => h("details", {}, h("summary", {}, cut(row.text, 120)), h("pre", {}, pretty(row.text) ?? row.text)) },
+  ], { key: (row) => row.number, none: "Nothing has come yet." });
+  const load = async () => {
+    try {
+      const info = await get(`/streams/${part(name)}`);
+      about.replaceChildren(facts([["Messages", count(info.messages)], ["Holds at most", info.inMemoryStreamSize === null ? "not set yet" : count(info.inMemoryStreamSize)], ["Positions", `${count(info.firstPosition)}–${count(info.lastPosition)}`], ["Waiting senders and receivers", count(info.waiting)], ...Object.entries(info.consumers).map(([who, at]) => [`consumer ${who}`, `at ${count(at)}`])]));
+    } catch (error) { about.replaceChildren(h("p", { class: "dim" }, error.message)); }
+  };
+  const follow = async () => {
+    stop.abort();
+    const mine = (stop = new AbortController());
+    put(said, "following; nothing is taken from anybody");
+    while (!mine.signal.aborted) {
+      try {
+        shown = [];
+        await lines(query("/streams/events", { streamId: name }), (event) => {
+          const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+          if (!data) return true;
+          const said_ = JSON.parse(data);
+          shown = [{ number: ++number, text: JSON.stringify(said_.message ?? said_.output ?? said_), id: said_.messageUuid, sent: said_.timestamp?.slice(11, 23) }, ...shown].slice(0, 200);
+          table.update(shown);
+          return true;
+        }, { signal: mine.signal, separator: "\n\n" });
+      } catch (error) { if (!mine.signal.aborted) put(said, error.message); }
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  };
+  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], "off", (value) => { if (value === "on") follow(); else { stop.abort(); put(said, ""); } });
+  const post = () => act({ title: `Send to ${name}`, label: "Send", fields: [{ name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(name, v.message), done: () => { load(); return "Sent"; } });
+  const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: shell("waterclock", "streams", "resize", name, v.size) }), done: () => { load(); return "Resized"; } });
+  const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: shell("waterclock", "streams", "delete", name) }), done: () => { location.hash = "#/streams"; return "Gone"; } });
+  const refresh = setInterval(load, 2000);
+  load();
+  const about_ = { stream: name };
+  return {
+    title: name,
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/streams" }, "Streams")), h("h1", {}, name)), h("span", { class: "grow" }), may("publish", about_) ? [h("button", { type: "button", class: "main", onclick: post }, "Send…"), h("button", { type: "button", onclick: resize }, "Resize…")] : null, may("admin", about_) ? h("button", { type: "button", class: "danger", onclick: remove }, "Delete…") : null), panel("Stream", about), may("consume", about_) ? panel("Messages", [said, show], table.element) : null].filter(Boolean),
+    close() { clearInterval(refresh); stop.abort(); }, back: load,
+  };
+}

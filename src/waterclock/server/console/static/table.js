@@ -1,0 +1,83 @@
+// A table whose cells change in place: what has the focus, or is selected, stays while rows come anew.
+import { h, empty } from "./dom.js";
+
+export class Table {
+  // columns: {title, cell(row) -> text or element, kind: "num" | "name" | ..., sort, same(row) -> text that changes when an element must}
+  constructor(label, columns, { key, none = "Nothing here.", sort, onsort } = {}) {
+    this.columns = columns;
+    this.key = key;
+    this.rows = new Map();
+    this.sort = sort ?? {};
+    this.onsort = onsort;
+    this.heads = columns.map((column) => this.#head(column));
+    this.body = h("tbody");
+    this.none = empty(none);
+    this.table = h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, ...this.heads)), this.body);
+    this.element = h("div", {}, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, this.table), this.none);
+    this.update([]);
+  }
+
+  #head(column) {
+    const classes = { class: [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined };
+    if (!column.sort || !this.onsort) return h("th", { scope: "col", ...classes }, column.title || h("span", { class: "reader" }, column.reader ?? "Actions"));
+    const isNow = this.sort.by === column.sort;
+    const button = h("button", { type: "button", onclick: () => this.#sortBy(column) }, column.title);
+    return h("th", { scope: "col", ...classes, "aria-sort": isNow ? (this.sort.descending ? "descending" : "ascending") : "none" }, button);
+  }
+
+  #sortBy(column) {
+    const descending = this.sort.by === column.sort ? !this.sort.descending : column.kind === "num";
+    this.sort = { by: column.sort, descending };
+    this.columns.forEach((each, at) => {
+      if (each.sort) this.heads[at].setAttribute("aria-sort", each === column ? (descending ? "descending" : "ascending") : "none");
+    });
+    this.onsort(this.sort);
+  }
+
+  update(rows) {
+    this.none.classList.toggle("hidden", rows.length > 0);
+    this.table.classList.toggle("hidden", rows.length === 0);
+    const wanted = rows.map((row) => {
+      const key = this.key(row);
+      const known = this.rows.get(key) ?? { cells: this.columns.map((column) => h("td", { class: [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined })), said: [] };
+      known.line ??= h("tr", {}, ...known.cells);
+      this.columns.forEach((column, at) => {
+        const made = column.same && known.said[at] === column.same(row) ? null : column.cell(row);
+        if (made === null) return;
+        if (made instanceof Node || Array.isArray(made)) {
+          known.cells[at].replaceChildren(...[made].flat(Infinity).filter((one) => one !== null && one !== false));
+          known.said[at] = column.same?.(row);
+        } else if (known.said[at] !== made) {
+          known.cells[at].textContent = made;
+          known.said[at] = made;
+        }
+      });
+      return [key, known];
+    });
+    this.rows = new Map(wanted);
+    const lines = wanted.map(([, known]) => known.line);
+    const isSame = lines.length === this.body.children.length && lines.every((line, at) => this.body.children[at] === line);
+    if (!isSame) this.body.replaceChildren(...lines);
+  }
+}
+
+// Where a list stands, and the way to its other pages.
+export class Pager {
+  constructor(limit, turn) {
+    this.limit = limit;
+    this.start = 0;
+    this.said = h("span", { "aria-live": "polite" });
+    this.back = h("button", { type: "button", class: "small", onclick: () => turn(Math.max(0, this.start - limit)) }, "‹ Before");
+    this.on = h("button", { type: "button", class: "small", onclick: () => turn(this.start + limit) }, "Next ›");
+    this.element = h("div", { class: "pager" }, this.said, this.back, this.on);
+  }
+
+  update(start, shown, total) {
+    this.start = start;
+    const text = total ? `${start + 1}–${start + shown} of ${total}` : "";
+    if (this.said.textContent !== text) this.said.textContent = text;
+    this.back.disabled = start === 0;
+    this.on.disabled = start + shown >= total;
+    this.element.classList.toggle("hidden", total <= this.limit && start === 0);
+  }
+}

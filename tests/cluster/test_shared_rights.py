@@ -1,0 +1,132 @@
+"""Whole nodes on a real etcd, each with a secure folder: what is done to one holds at all."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+import waterclock
+from tests.cluster.joined import config_of, until
+from tests.cluster.running_nodes import RunningNode
+from waterclock.model.errors import BadInput, NotAuthenticated, NotFound
+from waterclock.model.units import DAY_MS
+from waterclock.node.node import Node
+from waterclock.runtime.clock import SystemClock
+from waterclock.security.folder import Grant, SecureFolder
+from waterclock.security.rights import parse_rights
+from waterclock.server.app import Server
+
+pytestmark = pytest.mark.etcd
+
+TEST_S = 90
+CLOCK = SystemClock()
+
+
+def folders_of(path: Path, names: str) -> list[SecureFolder]:
+    """Return the secure folders of nodes: copies of one."""
+    first, *others = [SecureFolder(path / name / "secure") for name in names]
+    first.make(grpc_port=1, http_port=2, now_ms=CLOCK.now_ms())
+    for other in others:
+        shutil.copytree(first.path, other.path, symlinks=True)
+    return [first, *others]
+
+
+def added(folder: SecureFolder, name: str) -> str:
+    """Let somebody in by one folder; return the token."""
+    now_ms = CLOCK.now_ms()
+    grant = Grant(rights=parse_rights({"read": ["*"]}), expires_ms=now_ms + DAY_MS)
+    credential = folder.add(name, grant, now_ms=now_ms)
+    assert credential is not None
+    return credential.token
+
+
+def lets_in(server: Server, token: str) -> bool:
+    """Say if a node takes a token."""
+    try:
+        server.access.principal_of(f"Bearer {token}")
+    except NotAuthenticated:
+        return False
+    return True
+
+
+async def test_who_is_added_or_revoked_at_one_node_is_so_at_all_also_after_one_was_away(
+    tmp_path, member
+):
+    etcd = {"etcd": (member.endpoint,), "expect": 3, "name": "rights"}
+    folder_a, folder_b, folder_c = folders_of(tmp_path, "abc")
+    configs = [config_of(tmp_path, name, cluster=etcd) for name in "abc"]
+    async with asyncio.timeout(TEST_S), asyncio.TaskGroup() as tasks:
+        nodes = [RunningNode(config) for config in configs]
+        running = [tasks.create_task(node.run()) for node in nodes]
+        (_, a), (_, b), (_, c) = [await node.started for node in nodes]
+
+        token = added(folder_a, "ada")
+        await until(lambda: all(lets_in(each, token) for each in (a, b, c)))
+        folder_b.revoke("ada")
+        await until(lambda: not any(lets_in(each, token) for each in (a, b, c)))
+
+        stale = added(folder_b, "bob")
+        await until(lambda: all(lets_in(each, stale) for each in (a, b, c)))
+        nodes[2].end()
+        await running[2]
+        folder_a.revoke("bob")
+        meanwhile = added(folder_c, "eve")
+        await until(lambda: not any(lets_in(each, stale) for each in (a, b)))
+        back = RunningNode(configs[2])
+        tasks.create_task(back.run())
+        _, c = await back.started
+
+        assert not lets_in(c, stale)
+        await until(lambda: all(lets_in(each, meanwhile) for each in (a, b, c)))
+        anew = added(folder_c, "bob")
+        await until(lambda: all(lets_in(each, anew) for each in (a, b, c)))
+        assert not any(lets_in(each, stale) for each in (a, b, c))
+        for node in (*nodes[:2], back):
+            node.end()
+
+
+async def test_nodes_that_differ_go_by_the_one_that_leads_first_and_clients_reach_no_record(
+    tmp_path, member, caplog
+):
+    etcd = {"etcd": (member.endpoint,), "expect": 2, "name": "differing"}
+    folders = folders_of(tmp_path, "ab")
+    tokens = [added(folder, name) for folder, name in zip(folders, ("ada", "bob"), strict=True)]
+    async with asyncio.timeout(TEST_S), asyncio.TaskGroup() as tasks:
+        nodes = [RunningNode(config_of(tmp_path, name, cluster=etcd)) for name in "ab"]
+        for node in nodes:
+            tasks.create_task(node.run())
+        started = [await node.started for node in nodes]
+        leader, other = sorted(started, key=lambda each: not each[0].metadata.is_leading)
+
+        await until(lambda: settled(leader) and settled(other))
+        winner = started.index(leader)
+        for _, server in started:
+            assert [lets_in(server, token) for token in tokens] == [winner == 0, winner == 1]
+        assert (folders[1 - winner].path / "principals.aside.json").exists()
+        assert "principals_put_aside" in caplog.text
+
+        await records_are_kept_from_clients(leader, folders[winner])
+        for node in nodes:
+            node.end()
+
+
+def settled(started: tuple[Node, Server]) -> bool:
+    """Say if a node has taken up the records."""
+    node, server = started
+    records = node.rights.committed()
+    known = server.access.state.principals.known
+    return records is not None and known.keys() == dict(records.standings).keys()
+
+
+async def records_are_kept_from_clients(leader: tuple[Node, Server], folder: SecureFolder) -> None:
+    """Ask for the records, and to write them, as an admin."""
+    node, server = leader
+    before = node.metadata.items("rights")
+    credential = folder.admin_credential.read_text().strip()
+    async with waterclock.connect(server.addresses.grpc, credential=credential) as client:
+        with pytest.raises((NotFound, BadInput)):
+            await client.publish("__meta", b"{}", key=b"rights/admin")
+        with pytest.raises((NotFound, BadInput)):
+            await client.topics.get("__meta")
+    assert node.metadata.items("rights") == before

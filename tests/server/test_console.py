@@ -1,0 +1,194 @@
+"""The console as a node serves it: its files, who looks, what is now and what was."""
+
+import asyncio
+import gzip
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.kit.clock import ManualClock
+from tests.server.http_client import raw_client, until
+from tests.server.secure_serving import SecureNode, secure_node
+from tests.server.served import running_server
+from waterclock.history.history import STEP_MS
+from waterclock.node.history.counting import count_all as count_topics
+from waterclock.server.console import live
+from waterclock.server.console.assets import FOLDER, assets
+
+BROWSER = "Accept: text/html,application/xhtml+xml;q=0.9\r\n"
+COMPRESSED_BYTES_MAX = 300 * 1024
+
+
+def asked(path: str, headers: str = "") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()
+
+
+async def test_browsers_get_the_console_and_others_the_hello_they_had(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        page = await client.ask(asked("/", BROWSER))
+        for accept in ("", "Accept: */*\r\n", "Accept: application/json\r\n"):
+            hello = await client.ask(asked("/", accept))
+            assert hello.json()["links"]["docs"] == "/docs"
+            assert hello.headers["vary"] == "Accept"
+
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "style-src 'self'"} < set(policy)
+    assert {"frame-ancestors 'none'", "form-action 'none'", "base-uri 'none'"} < set(policy)
+    assert page.headers["vary"] == "Accept, Accept-Encoding"
+    named = re.findall(rb'(?:src|href)="/console/([^"]+)"', page.body)
+    assert {name.decode() for name in named} <= set(assets())
+
+
+async def test_a_file_is_sent_once_compressed_and_then_known_by_its_tag(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        plain = await client.ask(asked("/console/app.css"))
+        zipped = await client.ask(asked("/console/app.css", "Accept-Encoding: gzip, br\r\n"))
+        tag = zipped.headers["etag"]
+        known = await client.ask(asked("/console/app.css", f"If-None-Match: {tag}\r\n"))
+        after = await client.ask(asked("/health/live"))
+        missing = [
+            (await client.ask(asked(f"/console/{name}"))).status
+            for name in ("nothing.js", "index.html", "..%2fassets.py")
+        ]
+
+    assert gzip.decompress(zipped.body) == plain.body == (FOLDER / "app.css").read_bytes()
+    assert zipped.headers["content-type"] == "text/css; charset=utf-8"
+    assert (known.status, known.body, "content-length" in known.headers) == (304, b"", False)
+    assert after.status == 200
+    assert missing == [404, 404, 404]
+
+
+def test_all_of_the_console_is_small_and_nothing_of_it_comes_from_elsewhere():
+    sent = sum(len(asset.zipped) for asset in assets().values())
+    own = {name: asset.plain for name, asset in assets().items() if not name.startswith("uplot")}
+
+    assert sent < COMPRESSED_BYTES_MAX
+    for name, text in own.items():
+        found = re.findall(rb"https?://(?!www\.w3\.org/2000/svg)[^\s\"'`]+", text)
+        assert (name, found) == (name, [])
+        assert not re.search(rb"innerHTML|outerHTML|insertAdjacentHTML|\beval\(", text), name
+
+
+async def snapshots(client: Any, query: str, count: int) -> list[Any]:
+    client.send(asked(f"/console/live{query}"))
+    status, headers = await client.head()
+    assert (status, headers["content-type"]) == (200, "text/event-stream")
+    return [await next_snapshot(client) for _ in range(count)]
+
+
+async def next_snapshot(client: Any) -> Any:
+    return json.loads((await client.chunk()).removeprefix(b"data: "))
+
+
+async def test_ten_pages_share_one_count_and_nobody_looking_costs_none(tmp_path, monkeypatch):
+    counted = []
+
+    async def count_all(*given: Any) -> Any:
+        counted.append(1)
+        return await count_topics(*given)
+
+    monkeypatch.setattr(live, "count_all", count_all)
+    monkeypatch.setattr(live, "TICK_S", 0.01)
+    async with running_server(tmp_path) as it:
+        port = it.server.http_port
+        await it.publish(b"a", b"b")
+        async with raw_client(port) as first, raw_client(port) as second:
+            for client in (first, second):
+                client.send(asked("/console/live"))
+                await client.head()
+            seen = [
+                [(await next_snapshot(each))["nowMs"] for _ in range(3)] for each in (first, second)
+            ]
+            assert counted
+        apis = [each for each in it.server.operations if each.name == "consoleLive"]
+        api = apis[0].handler.__self__  # type: ignore[attr-defined]
+        await until(lambda: api.live.pages == 0)
+        stopped = len(counted)
+        await it.publish(b"c")
+        await asyncio.sleep(0)
+
+    assert len(counted) == stopped
+    assert len(set(seen[0]) | set(seen[1])) <= stopped
+
+
+async def test_a_thousand_topics_are_filtered_sorted_and_paged_by_the_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "TICK_S", 0.01)
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        for number in range(7):
+            values = [b"%d" % n for n in range(number)]
+            if values:
+                await it.publish(*values, topic=f"orders-{number}")
+        await it.publish(b"x", topic="other")
+        [found] = await snapshots(
+            client, "?view=topics&filter=ORDERS&sort=messages&descending=true&start=1&limit=2", 1
+        )
+
+    assert found["total"] == 6
+    assert [row["topic"] for row in found["topics"]] == ["orders-5", "orders-4"]
+    assert [row["messages"] for row in found["topics"]] == [5, 4]
+    assert found["node"]["topics"] == 7
+
+
+def first_event(node: SecureNode, path: str, bearer: str) -> Any:
+    connection = node.connect()
+    connection.request("GET", path, headers={"Authorization": bearer})
+    line = connection.getresponse().readline()
+    connection.close()
+    return json.loads(line.removeprefix(b"data: "))
+
+
+def test_a_page_is_told_what_its_principal_may_see_and_no_more(tmp_path):
+    with secure_node(tmp_path) as node:
+        node.ask("POST", "/topics", node.admin, {"topic": "a.x"})
+        node.ask("POST", "/topics", node.admin, {"topic": "b.x"})
+        bearer = node.add("ada", read="a.*")
+        session = node.ask("GET", "/console/session", bearer).json()
+        refused = {
+            path: (node.ask("GET", path, None).status, node.ask("GET", path, bearer).status)
+            for path in ("/history", "/history?topic=a.x", "/history?topic=b.x")
+        }
+        nobody = node.ask("GET", "/console/live", None).status
+        shown = first_event(node, "/console/live?view=topics", bearer)
+
+    assert (session["principal"], session["isSecure"], session["isAdmin"]) == ("ada", True, False)
+    assert session["rights"] == [{"kind": "read", "what": "any", "glob": "a.*", "groupGlob": "*"}]
+    assert refused == {
+        "/history": (401, 403),
+        "/history?topic=a.x": (401, 200),
+        "/history?topic=b.x": (401, 403),
+    }
+    assert nobody == 401
+    assert shown["node"] is None
+    assert [row["topic"] for row in shown["topics"]] == ["a.x"]
+
+
+async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):
+    clock = ManualClock(now_ms=1_800_000_000_000)
+    async with running_server(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as ask:
+        await it.node.recorder.sample()
+        await it.publish(*(b"%d" % n for n in range(50)))
+        clock.advance(STEP_MS)
+        await it.node.recorder.sample()
+        before = (await ask.get("/history")).json()
+        topic = (await ask.get("/history?topic=orders")).json()
+    async with running_server(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as ask:
+        await until(lambda: it.node.recorder.history.hour.newest)
+        after = (await ask.get("/history")).json()
+        unknown = await ask.get("/history?topic=nowhere")
+
+    assert before["series"]["in"][-1] == topic["series"]["in"][-1] == 10.0
+    assert after == before
+    assert unknown.status == 404
+
+
+@pytest.mark.parametrize("damage", [b"", b"no history at all"])
+async def test_a_history_that_cannot_be_read_begins_anew(tmp_path, damage, caplog):
+    folder = tmp_path / "history"
+    folder.mkdir()
+    (folder / "samples").write_bytes(damage)
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await until(lambda: "history_not_read" in caplog.text)
+        assert (await client.get("/history")).json()["series"]["in"][-1] is None
