@@ -226,10 +226,8 @@ async def serve(
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
-            parts = (watch, consumers, backlog, audit, rights)
+            parts = (watch, consumers, backlog, audit, rights, access if access.is_secure else None)
             running = [tasks.create_task(each.run()) for each in parts if each is not None]
-            if access.is_secure:
-                running.append(tasks.create_task(access.run()))
             servers = listener, http_server, native_server
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http

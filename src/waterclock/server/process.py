@@ -75,8 +75,7 @@ async def run_node(
     check_exposure(config)
     raise_open_files()
     keep_freed_memory()
-    stopping, starting = asyncio.Event(), asyncio.timeout(None)
-    reloader = Reloader(config, reread)
+    stopping, starting, reloader = asyncio.Event(), asyncio.timeout(None), Reloader(config, reread)
     is_starting, is_serving = True, False
 
     def stop() -> None:

@@ -501,3 +501,15 @@ def test_new_partitions_are_not_put_on_a_node_that_is_drained_unless_there_is_no
 
     only = Spread(nodes(a=""), load={}, leads={}, drained={"a"})
     assert only.chosen(3) == (ReplicaId("a:d"),)
+
+
+def test_records_are_on_all_nodes_however_many_there_are():
+    many = nodes(**{f"n{number:02}": "" for number in range(20)}, a="")
+    places = Places(
+        record=LED, factor=1, nodes=many, load={}, caught_up=ids("a"), is_everywhere=True
+    )
+
+    rest, _ = settled(places)
+
+    assert rest.record.replicas == ("a:d",)
+    assert {*map(node_of, rest.record.learners)} == many.keys() - {"a"}
