@@ -3,10 +3,14 @@
 import asyncio
 
 from tests.client.fake_node import fake_node
+from tests.server.http_client import until
 from tests.server.served import running_server
 from waterclock.client.client import Client, connect
+from waterclock.client.native import links
 from waterclock.client.native.link import NodeLink
 from waterclock.client.settings import ClientSettings
+from waterclock.model.sections import ClusterConfig
+from waterclock.v1 import admin_pb2 as admin
 
 QUICK = ClientSettings(retry_delay_ms=1, native=True)
 
@@ -71,3 +75,35 @@ async def test_a_batch_larger_than_a_frame_is_published_all_the_same(tmp_path):
         receipts = await asyncio.gather(*(client.publish("orders", value) for _ in range(3)))
 
         assert sorted(receipt.offset for receipt in receipts) == [0, 1, 2]
+
+
+async def test_another_node_of_the_same_name_is_not_taken_for_the_one_that_was_met(tmp_path):
+    """Its port for HTTP is what a client finds that reaches the other through a tunnel."""
+    async with running_server(tmp_path / "a") as it, running_server(tmp_path / "b") as other:
+        at = it.server.addresses
+        node = await it.admin.GetNode(admin.GetNodeRequest())
+        found = links.NodeLinks(None, is_enabled=True)
+
+        node.http_address = other.server.addresses.http
+        await found.meet(node, at.grpc, is_alone=True)
+        assert found.find(at.grpc) is None
+        node.http_address = at.http
+        await found.meet(node, at.grpc, is_alone=True)
+        assert found.find(at.grpc) is not None
+        found.close()
+
+
+async def test_a_node_that_was_started_anew_is_linked_to_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "PAUSE_S", 0.0)
+    async with running_server(tmp_path) as it:
+        at = it.server.addresses
+        client = await connect(at.grpc, QUICK).__aenter__()
+        await client.publish("orders", b"one")
+        first = link_of(client)
+    ports = ClusterConfig(grpc_port=at.grpc_port, http_port=at.http_port)
+    async with running_server(tmp_path, cluster=ports) as it:
+        assert (await client.publish("orders", b"two")).offset == 1
+        await until(lambda: link_of(client) is not None)
+
+        assert link_of(client) is not first
+        await client.__aexit__(None, None, None)

@@ -19,6 +19,7 @@ for name, strategy in {
     "jitter": JITTERS,
     "time": TIMES,
     "cron": CRONS,
+    "rule": CRONS | INTERVALS,
     "token": TOKENS,
 }.items():
     schemathesis.openapi.format(f"waterclock-{name}", strategy)

@@ -103,7 +103,7 @@ async def running_server(
             return
         link = await dial(server.addresses.http, server.addresses.grpc, None, is_alone=True)
         yield Served(node, server, cast(grpc.aio.Channel, NativeChannel(link)))
-        link.close()
+        link.close("the test is over")
 
 
 async def failure(call: Awaitable[object]) -> tuple[grpc.StatusCode, str, dict[str, str]]:

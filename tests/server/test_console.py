@@ -258,4 +258,5 @@ async def test_a_history_that_cannot_be_read_begins_anew(tmp_path, damage, caplo
     (folder / "samples").write_bytes(damage)
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await until(lambda: "history_not_read" in caplog.text)
-        assert (await client.get("/history")).json()["series"]["in"][-1] is None
+        known = (await client.get("/history")).json()["series"]["in"]
+        assert set(known[:-10]) == {None}

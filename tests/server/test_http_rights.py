@@ -54,7 +54,7 @@ QUERY = {
     "replay": "name=mine",
     "listRecurrences": "topic=mine",
     "getHistory": "topic=mine",
-    "listTimes": "cron=@daily",
+    "listTimes": "rule=@daily",
 }
 SENT = {"streamId": "mine", "message": 1, "inMemoryStreamSize": 5}
 BODIES: dict[str, object] = {

@@ -54,7 +54,7 @@ async def linked(served: Served):
     try:
         yield link
     finally:
-        link.close()
+        link.close("the test is over")
 
 
 def admin_of(link: NodeLink) -> Any:
@@ -311,7 +311,7 @@ async def test_rights_are_those_of_grpc(tmp_path):
             await link.publish(batch(b"a", topic="payments"))
         assert "payments" in str(refused.value)
         assert (await link.publish(batch(b"b"))).first_offset == 1
-        link.close()
+        link.close("the test is over")
 
 
 async def test_who_is_not_known_is_not_let_in(tmp_path):

@@ -73,13 +73,15 @@ async def test_messages_for_later_are_counted(tmp_path):
 
 async def test_the_next_times_of_a_rule_are_told_without_making_anything(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
-        asked = "/recurrence-times?cron=0%209%20*%20*%20MON&zone=Europe%2FBerlin&startMs=1&count=2"
+        asked = "/recurrence-times?rule=0%209%20*%20*%20MON&zone=Europe%2FBerlin&startMs=1&count=2"
         times = (await client.get(asked)).json()["timesMs"]
         neither = await client.get("/recurrence-times")
-        both = await client.get("/recurrence-times?cron=@daily&every=1h")
+        wrong = await client.get("/recurrence-times?rule=often")
+        often = (await client.get("/recurrence-times?rule=90s&startMs=1000&count=2")).json()
 
         assert times == [4 * 86_400_000 + 8 * 3_600_000, 11 * 86_400_000 + 8 * 3_600_000]
-        assert (neither.status, both.status) == (400, 400)
+        assert [ms - 1_000 for ms in often["timesMs"]] == [90_000, 180_000]
+        assert (neither.status, wrong.status) == (400, 400)
         assert (await client.get("/recurrences")).json() == {"recurrences": []}
 
 

@@ -347,6 +347,13 @@ class Connection:
         self._home = address
         return node
 
+    async def meet_again(self) -> None:
+        """Try to have a link to the current node, which may have been started anew."""
+        address = self.address
+        with suppress(grpc.aio.AioRpcError):
+            node = await self._ask(self.settings.connect_timeout_ms)
+            await self.native.meet(node, address, is_alone=self.nodes.is_alone)
+
     async def _watch_closely(self, address: str, *, was_alone: bool) -> None:
         """Notice sooner that a node hangs, now that there are others."""
         if was_alone and not self.nodes.is_alone:

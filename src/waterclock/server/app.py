@@ -199,17 +199,16 @@ async def serve(
     consumers, broker_api = HttpConsumers(node, calls), BrokerApi(node, calls)
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
-    looks, own_metrics = _looks(node, metrics, cluster)
+    looks, own = _looks(node, metrics, cluster)
     table = [
         *looks,
-        *reload_operations(reloader),
+        *_own(node, access, cluster, reloader),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
-        *ConsoleApi(node, access, cluster).operations(),
     ]
-    ring_max = config.streams.ring_messages_max
-    table = with_description(table, config.limits, node.clock.now_ms(), ring_messages_max=ring_max)
+    ring_max, now_ms = config.streams.ring_messages_max, node.clock.now_ms()
+    table = with_description(table, config.limits, now_ms, ring_messages_max=ring_max)
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
     rights = await _rights(node, access, shared, cluster)
@@ -221,8 +220,8 @@ async def serve(
         http_address = _http_address(config, http_server, access)
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address, cluster)
-        routing = None if shared is None else shared.grpc
-        methods, publishing = methods_of(services, spans, routing), broker_api.publishing
+        methods = methods_of(services, spans, None if shared is None else shared.grpc)
+        publishing = broker_api.publishing
         native_server = NativeServer(node, calls, access, counts, publishing, methods)
         listening = serve_grpc(services, methods, config, access)
         async with listening as listener, task_group() as tasks, native_server.on(http_server):
@@ -232,12 +231,18 @@ async def serve(
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                asked = [*topics, *own_metrics]
-                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
+                running += _begin(cluster, server, streams, nodes, [*topics, *own], services, tasks)
             try:
                 yield server
             finally:
                 await _end(cluster, audit, running)
+
+
+def _own(
+    node: Node, access: Access, cluster: "Cluster | None", reloader: Reloader
+) -> list[Operation]:
+    """Return what HTTP offers of this node alone."""
+    return [*reload_operations(reloader), *ConsoleApi(node, access, cluster).operations()]
 
 
 def _http_port(config: Config, http: HttpServer) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from waterclock.client.errors import NotConnected, error_of_problem, unreachable
-from waterclock.cluster.peer_link.channels import Channels
 from waterclock.cluster.peer_link.client_frames import CALLS, OF_CLIENTS, PUBLISHES, Login
 from waterclock.cluster.peer_link.frames import (
     PAYLOAD_BYTES_MAX,
@@ -20,10 +19,9 @@ from waterclock.cluster.peer_link.frames import (
     Kind,
     decode_reason,
     encode,
-    encode_reason,
 )
 from waterclock.model.errors import Unreachable
-from waterclock.runtime.link import Link
+from waterclock.runtime.channel_link import ChannelLink
 from waterclock.security.credential import Credential
 from waterclock.security.tls import client_context
 from waterclock.v1.broker_pb2 import Problem, PublishBatchResponse
@@ -36,11 +34,11 @@ NEEDED: Final = PUBLISHES | CALLS
 Answer = asyncio.Future[PublishBatchResponse]
 
 
-class NodeLink(Link):
+class NodeLink(ChannelLink):
     """A connection to a node. Make one with `dial`; it is used once."""
 
     def __init__(self, address: str, authorization: str, *, is_alone: bool) -> None:
-        super().__init__()
+        super().__init__(lambda *_: None, is_dialler=True)
         heartbeat_ms, silence_ms = PATIENT if is_alone else WATCHFUL
         self.address = address
         """The node's address for gRPC, by which the client knows it."""
@@ -48,18 +46,10 @@ class NodeLink(Link):
         """As the node says itself."""
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.ended = asyncio.Event()
-        self.channels = Channels(
-            is_dialler=True, on_request=lambda *_: None, on_output=self._write_soon
-        )
         self._login = Login(NEEDED, heartbeat_ms, silence_ms, authorization)
         self._decoder = Decoder(OF_CLIENTS)
         self._number = 0
         self._waiting: dict[int, Answer] = {}
-        self._output: list[bytes] = []
-        self._is_writing_soon = False
-        self._is_writable = True
-        self._why = ""
-        self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         state = "up" if self.is_up else "down"
@@ -81,17 +71,8 @@ class NodeLink(Link):
             return answer
         self._number += 1
         self._waiting[self._number] = answer
-        self._output.append(encode(Kind.PUBLISH, self._number, request))
-        self._write_soon()
+        self._say(encode(Kind.PUBLISH, self._number, request))
         return answer
-
-    def close(self, why: str = "") -> None:
-        """Hang up."""
-        if self.is_open:
-            self._why = self._why or why
-            self.send(encode_reason(Kind.CLOSE, 0, why))
-            assert self._transport is not None
-            self._transport.close()
 
     # The connection
 
@@ -102,8 +83,7 @@ class NodeLink(Link):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
-        if self._timer is not None:
-            self._timer.cancel()
+        super().connection_lost(exc)
         self._why = self._why or (str(exc) if exc else "the connection was lost")
         error = self.lost()
         self.channels.lose(error)
@@ -151,54 +131,10 @@ class NodeLink(Link):
             self.node_name = login.text
             if not self.opened.done():
                 self.opened.set_result(None)
-            self._wait_for_beat()
+            self._begin_beats(self._login.heartbeat_ms, self._login.silence_ms)
         elif kind == Kind.CLOSE:
             self._why = decode_reason(payload)
-            assert self._transport is not None
-            self._transport.close()
-
-    def pause_writing(self) -> None:
-        """Wait until the node takes more."""
-        self._is_writable = False
-
-    def resume_writing(self) -> None:
-        """Write on."""
-        self._is_writable = True
-        self._write()
-
-    # Time
-
-    def _beat(self) -> None:
-        """Say that we are here, and notice if the node is not."""
-        assert self._timer is not None
-        time = self._loop.time()
-        # Time in which this program did not run is no silence.
-        self.heard_at += max(0.0, time - self._timer.when())
-        if time - self.heard_at >= self._login.silence_ms / 1_000:
-            self._why = f"silent for {self._login.silence_ms} ms"
-            self.abort()
-            return
-        if time - self.said_at >= self._login.heartbeat_ms / 2_000:
-            self.send(encode(Kind.HEARTBEAT))
-        self._wait_for_beat()
-
-    def _wait_for_beat(self) -> None:
-        self._timer = self._loop.call_later(self._login.heartbeat_ms / 2_000, self._beat)
-
-    # Writing
-
-    def _write_soon(self) -> None:
-        if not self._is_writing_soon:
-            self._is_writing_soon = True
-            self._loop.call_soon(self._write)
-
-    def _write(self) -> None:
-        self._is_writing_soon = False
-        if self._output and self._is_writable:
-            output, self._output = self._output, []
-            self.send(b"".join(output))
-        while self._is_writable and (output := self.channels.output()):
-            self.send(b"".join(output))
+            self._hang_up()
 
 
 def fits(size: int) -> bool:

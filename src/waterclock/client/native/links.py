@@ -1,25 +1,30 @@
 """The links of a client to nodes that offer the native protocol.
 
 Each node says where its HTTP is, and the same port takes links. One is dialled when a node is met,
-and again when it was lost and is wanted. Where there is none, for whatever reason (an older node, a
-proxy, a closed port), everything goes by gRPC, which also says what is wrong with a credential.
+and again when it was lost and is wanted. What answers there may be another node, if the one that
+was met is reached through a tunnel or at a port that was mapped; so it is asked for its name and
+since when it runs, which must be the same. Where there is none, for whatever reason (an older node,
+a proxy, a closed port), everything goes by gRPC, which also says what is wrong with a credential.
 """
 
 import asyncio
 import logging
 import time
-from typing import Final
+from typing import Final, cast
+
+import grpc
 
 from waterclock.client.native.channel import NativeChannel
 from waterclock.client.native.link import NodeLink, dial
 from waterclock.client.streams.calls import reachable
 from waterclock.model.errors import Unreachable
 from waterclock.security.credential import Credential
-from waterclock.v1.admin_pb2 import NodeInfo
+from waterclock.v1.admin_pb2 import GetNodeRequest, NodeInfo
+from waterclock.v1.admin_pb2_grpc import AdminStub
 
 DIAL_S: Final = 2.0
-PAUSE_S: Final = 1.0
-"""Between two attempts to dial a node."""
+PAUSE_S: Final = 5.0
+"""Between two attempts to dial a node: some never take links."""
 
 _log = logging.getLogger("waterclock.client")
 
@@ -30,13 +35,11 @@ class NodeLinks:
     def __init__(self, credential: Credential | None, *, is_enabled: bool) -> None:
         self._credential = credential
         self._is_enabled = is_enabled
-        self._nodes: dict[str, tuple[str, str]] = {}
-        """By address: the URL of a node, and its name."""
         self._channels: dict[str, NativeChannel] = {}
         self._dialled_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return f"<NodeLinks to {len(self._channels)} of {len(self._nodes)} nodes>"
+        return f"<NodeLinks to {len(self._channels)} of {len(self._dialled_at)} nodes>"
 
     def find(self, address: str) -> NodeLink | None:
         """Return the link to a node, if it is up."""
@@ -50,35 +53,34 @@ class NodeLinks:
 
     async def meet(self, node: NodeInfo, address: str, *, is_alone: bool) -> None:
         """Have a link to a node that was found at an address, if it offers one."""
-        if not self._is_enabled or not node.http_address:
+        if not self._is_enabled or not node.http_address or self.channel(address) is not None:
             return
         scheme = "http" if self._credential is None else "https"
-        self._nodes[address] = reachable(node.http_address, address, scheme), node.name
-        await self.dial(address, is_alone=is_alone)
-
-    def is_worth_dialling(self, address: str) -> bool:
-        """Return whether there is no link, and may be one: it was not tried just now."""
-        if address not in self._nodes or self.channel(address) is not None:
-            return False
-        return time.monotonic() >= self._dialled_at.get(address, 0.0) + PAUSE_S
-
-    async def dial(self, address: str, *, is_alone: bool) -> None:
-        """Try to have a link to a node that was met."""
-        if self.channel(address) is not None:
-            return
-        url, name = self._nodes[address]
+        url = reachable(node.http_address, address, scheme)
         self._dialled_at[address] = time.monotonic()
         try:
             async with asyncio.timeout(DIAL_S):
                 link = await dial(url, address, self._credential, is_alone=is_alone)
-        except (Unreachable, TimeoutError) as error:
+                found = await _asked(link)
+        except (Unreachable, TimeoutError, grpc.aio.AioRpcError) as error:
             _log.debug("%s takes no links at %s, gRPC will do: %s", address, url, error)
             return
-        if link.node_name != name:
-            link.close(f"{name!r} was meant, and this is {link.node_name!r}")
+        if (found.name, found.started_ms) != (node.name, node.started_ms):
+            link.close(f"{node.name!r} was meant, and this is another {found.name!r}")
             return
         self.drop(address)
         self._channels[address] = NativeChannel(link)
+
+    def is_wanted(self, address: str) -> bool:
+        """Return whether a node is to be met again, as its link was lost; once in a while."""
+        time_s = time.monotonic()
+        dialled_at = self._dialled_at.get(address)
+        if dialled_at is None or self.channel(address) is not None:
+            return False
+        if time_s < dialled_at + PAUSE_S:
+            return False
+        self._dialled_at[address] = time_s
+        return True
 
     def drop(self, address: str) -> None:
         """Hang up; what waits for an answer of the node hears so."""
@@ -90,3 +92,14 @@ class NodeLinks:
         """Hang up everywhere."""
         for address in tuple(self._channels):
             self.drop(address)
+
+
+async def _asked(link: NodeLink) -> NodeInfo:
+    """Return what the node at the other end says of itself."""
+    admin = AdminStub(cast(grpc.aio.Channel, NativeChannel(link)))
+    try:
+        found: NodeInfo = await admin.GetNode(GetNodeRequest())
+    except BaseException:
+        link.close("the client was not told who this is")
+        raise
+    return found

@@ -109,11 +109,8 @@ class PublishStream:
     def _dial_if_due(self) -> None:
         """Look whether the node takes links by now; this batch goes without."""
         connection = self._connection
-        if connection.native.is_worth_dialling(connection.address):
-            dialling = connection.native.dial(
-                connection.address, is_alone=connection.nodes.is_alone
-            )
-            task = self._tasks.create_task(dialling)
+        if connection.native.is_wanted(connection.address):
+            task = self._tasks.create_task(connection.meet_again())
             self._owners.add(task)
             task.add_done_callback(self._owners.discard)
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from waterclock.cluster.peer_link.channels import Channel, Channels
+from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.peer_link.frames import (
     AUTH_BYTES,
     BadFrame,
@@ -16,13 +16,11 @@ from waterclock.cluster.peer_link.frames import (
     decode_auth,
     decode_hello,
     decode_reason,
-    encode,
     encode_auth,
     encode_hello,
-    encode_reason,
 )
 from waterclock.model.errors import NotAuthenticated, Unreachable
-from waterclock.runtime.link import Link
+from waterclock.runtime.channel_link import ChannelLink
 from waterclock.security.shared_secret import SharedSecret
 
 _SCOPE: Final = b"waterclock peer 1"
@@ -30,7 +28,7 @@ _ROLES: Final = (b"dialled", b"accepted")
 HANDSHAKE_S: Final = 5.0
 
 
-class PeerLink(Link):
+class PeerLink(ChannelLink):
     """One end of a connection to another node. It is used once.
 
     `on_hello` is called when the link is up, `on_request` for each thing the other node asks, and
@@ -47,12 +45,7 @@ class PeerLink(Link):
         on_request: Callable[["PeerLink", Channel, int, bytes, bool], None],
         on_down: Callable[["PeerLink", str], None],
     ) -> None:
-        super().__init__()
-        self.channels = Channels(
-            is_dialler=is_dialler,
-            on_request=lambda *request: on_request(self, *request),
-            on_output=self._write_soon,
-        )
+        super().__init__(lambda *request: on_request(self, *request), is_dialler=is_dialler)
         self.is_dialler = is_dialler
         self.peer: Hello | None = None
         """Who is there, once it has proved itself and said so."""
@@ -70,10 +63,7 @@ class PeerLink(Link):
         self._on_down = on_down
         self.is_parted = False
         """One of the two ended it on purpose, and said so."""
-        self._why = self._idle_why = ""
-        self._is_writable = True
-        self._is_writing_soon = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._idle_why = ""
 
     def __repr__(self) -> str:
         return f"<PeerLink to {self.peer.node_id if self.peer else 'a stranger'}>"
@@ -85,12 +75,8 @@ class PeerLink(Link):
 
     def close(self, why: str) -> None:
         """Say why, and end."""
-        if self.is_open:
-            self._why = self._why or why
-            self.is_parted = True
-            self.send(encode_reason(Kind.CLOSE, 0, why))
-            assert self._transport is not None
-            self._transport.close()
+        self.is_parted |= self.is_open
+        super().close(why)
 
     def close_when_idle(self, why: str) -> None:
         """End once what is open has been answered, and both know that there is another link."""
@@ -123,22 +109,12 @@ class PeerLink(Link):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
-        if self._timer is not None:
-            self._timer.cancel()
+        super().connection_lost(exc)
         why = self._why or (f"the connection broke: {exc}" if exc else "the other side hung up")
         who = self.peer.node_id if self.peer else "the node"
         self.channels.lose(Unreachable(f"{who} cannot be reached: {why}"))
         self._on_down(self, why)
         self.ended.set()
-
-    def pause_writing(self) -> None:
-        """Wait until what is on its way has been taken."""
-        self._is_writable = False
-
-    def resume_writing(self) -> None:
-        """Write on."""
-        self._is_writable = True
-        self._write()
 
     # Frames
 
@@ -150,8 +126,7 @@ class PeerLink(Link):
         elif frame.kind == Kind.CLOSE:
             self._why = f"it says: {decode_reason(frame.payload)}"
             self.is_parted = True
-            assert self._transport is not None
-            self._transport.close()
+            self._hang_up()
         elif frame.kind != Kind.HEARTBEAT:
             raise BadFrame("say first who you are")
 
@@ -181,44 +156,16 @@ class PeerLink(Link):
             raise BadFrame(f"a heartbeat each {peer.heartbeat_ms} ms is too seldom here")
         self.peer = peer
         self._on_hello(self, peer)
-        self._wait_for_beat()
+        self._begin_beats(self._hello.heartbeat_ms, self._hello.silence_ms)
 
     # Time
 
     def _strangers_time_is_over(self) -> None:
         self.close(f"not introduced within {HANDSHAKE_S:g} s")
 
-    def _beat(self) -> None:
-        """Say that we are here, and notice if the other side is not."""
-        time = self._loop.time()
-        # Time in which this node did not run is no silence: what was said then is not read yet.
-        assert self._timer is not None
-        self.heard_at += max(0.0, time - self._timer.when())
-        if time - self.heard_at >= self._hello.silence_ms / 1_000:
-            self._why = f"silent for {self._hello.silence_ms} ms"
-            self.abort()
-            return
-        if self._idle_why and not self.channels:
+    def _ends_by_itself(self, time: float) -> bool:
+        """Another link has taken its place, and nothing is open here."""
+        is_over = bool(self._idle_why) and not self.channels
+        if is_over:
             self.close(self._idle_why)
-            return
-        if time - self.said_at >= self._hello.heartbeat_ms / 2_000:
-            self.send(encode(Kind.HEARTBEAT))
-        self._wait_for_beat()
-
-    def _wait_for_beat(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(self._hello.heartbeat_ms / 2_000, self._beat)
-
-    # Writing
-
-    def _write_soon(self) -> None:
-        """Write once at the end of this turn of the loop what all requests of it say."""
-        if not self._is_writing_soon:
-            self._is_writing_soon = True
-            self._loop.call_soon(self._write)
-
-    def _write(self) -> None:
-        while self._is_writable and (output := self.channels.output()):
-            self.send(b"".join(output))
-        self._is_writing_soon = False
+        return is_over

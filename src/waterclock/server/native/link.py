@@ -11,7 +11,7 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from waterclock.cluster.peer_link.channels import Channel, Channels
+from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.peer_link.client_frames import CALL, CALLS, OF_CLIENTS, PUBLISHES, Login
 from waterclock.cluster.peer_link.frames import (
     BadFrame,
@@ -20,10 +20,9 @@ from waterclock.cluster.peer_link.frames import (
     Kind,
     decode_reason,
     encode,
-    encode_reason,
 )
 from waterclock.model.errors import Unreachable, WaterclockError
-from waterclock.runtime.link import Link
+from waterclock.runtime.channel_link import ChannelLink
 from waterclock.server.access import Asked, Permit
 from waterclock.server.http.identity import Head, Identity
 from waterclock.server.native.calling import ClientCall
@@ -46,11 +45,11 @@ ENDING_S: Final = 1.0
 STOPS: Final = "the node stops"
 
 
-class ClientLink(Link):
+class ClientLink(ChannelLink):
     """One connection. Made by `NativeServer.take`."""
 
     def __init__(self, server: "NativeServer", host: str, common_name: str | None) -> None:
-        super().__init__()
+        super().__init__(self._requested, is_dialler=False)
         self.server = server
         self.host = host
         self.common_name = common_name
@@ -60,18 +59,9 @@ class ClientLink(Link):
         self.is_stopping = False
         self.publishing = Publishing(self)
         self.open_calls = 0
-        self._channels = Channels(
-            is_dialler=False, on_request=self._requested, on_output=self._write_soon
-        )
         self._decoder = Decoder(OF_CLIENTS)
         self._identity: Identity | None = None
         self._held: AbstractContextManager[None] | None = None
-        self._output: list[bytes] = []
-        self._is_writing_soon = False
-        self._blocked_at: float | None = None
-        self._heartbeat_s = LOGIN_S
-        self._silence_s = LOGIN_S
-        self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         who = "a stranger" if not self.is_known else self.host
@@ -85,12 +75,7 @@ class ClientLink(Link):
     @property
     def is_busy(self) -> bool:
         """Something is being worked on, or sent."""
-        return bool(self.open_calls or self.publishing or self._output or self.unsent_bytes)
-
-    @property
-    def is_blocked(self) -> bool:
-        """The client does not read."""
-        return self._blocked_at is not None
+        return bool(self.open_calls or self.publishing or self._frames or self.unsent_bytes)
 
     # The connection
 
@@ -98,15 +83,14 @@ class ClientLink(Link):
         """Wait for the login."""
         super().connection_made(transport)
         self.server.links.add(self)
-        self._timer = self._loop.call_later(LOGIN_S, self._beat)
+        self._timer = self._loop.call_later(LOGIN_S, self._strangers_time_is_over)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; calls are cancelled, what was appended stays."""
+        super().connection_lost(exc)
         self.server.links.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
         self.publishing.close()
-        self._channels.lose(Unreachable("the client has gone"))
+        self.channels.lose(Unreachable("the client has gone"))
         if self._held is not None:
             self._held.__exit__(None, None, None)
         if self._identity is not None:
@@ -133,13 +117,12 @@ class ClientLink(Link):
 
     def pause_writing(self) -> None:
         """Read nothing more until the client reads."""
-        self._blocked_at = self._loop.time()
+        super().pause_writing()
         self.read_or_not()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._blocked_at = None
-        self._write()
+        super().resume_writing()
         self.read_or_not()
 
     def read_or_not(self) -> None:
@@ -152,13 +135,7 @@ class ClientLink(Link):
         elif not transport.is_reading():
             self.heard_at = self._loop.time()
             transport.resume_reading()
-
-    def close(self, why: str) -> None:
-        """Say why, and end."""
-        if self.is_open:
-            self.send(encode_reason(Kind.CLOSE, 0, why))
-            assert self._transport is not None
-            self._transport.close()
+        self._is_reading = transport.is_reading()
 
     def abort_soon(self) -> None:
         """Do not wait for long for the client to take the last words."""
@@ -177,15 +154,14 @@ class ClientLink(Link):
             self._log_in(Login.decode(payload))
         elif kind == Kind.CLOSE:
             decode_reason(payload)
-            assert self._transport is not None
-            self._transport.close()
+            self._hang_up()
         elif kind != Kind.HEARTBEAT:
             raise BadFrame(f"kind {kind} is for nodes to say")
 
     def _hear_of_channel(self, frame: Frame) -> None:
         if frame.kind in (Kind.PUBLISHED, Kind.REFUSED, Kind.ANSWER):
             raise BadFrame(f"kind {frame.kind} is for nodes to say")
-        self._channels.receive(frame)
+        self.channels.receive(frame)
 
     def _log_in(self, login: Login) -> None:
         if self.is_known:
@@ -197,10 +173,9 @@ class ClientLink(Link):
         self._decoder.is_admitted = True
         heartbeat_ms = max(HEARTBEAT_MS_MIN, min(login.silence_ms // 3, HEARTBEAT_MS_MAX))
         silence_ms = max(SILENCE_MS, 3 * login.heartbeat_ms)
-        self._heartbeat_s, self._silence_s = heartbeat_ms / 1_000, silence_ms / 1_000
         name = self.server.node.name
         self.send(Login(PUBLISHES | CALLS, heartbeat_ms, silence_ms, name).encode())
-        self._wait_for_beat()
+        self._begin_beats(heartbeat_ms, silence_ms)
 
     def _is_let_in(self, login: Login) -> bool:
         access = self.server.access
@@ -230,48 +205,19 @@ class ClientLink(Link):
 
     # Time
 
-    def _beat(self) -> None:
-        """Say that we are here, and notice if the client is not, or takes nothing."""
-        assert self._timer is not None
-        time = self._loop.time()
-        if not self.is_known:
-            self.close(f"no LOGIN within {LOGIN_S:g} s")
-            self.abort_soon()
-            return
-        # Time in which this node did not run is no silence: what was said then is not read yet.
-        self.heard_at += max(0.0, time - self._timer.when())
-        if self._blocked_at is not None and time - self._blocked_at >= BLOCKED_S:
-            self.abort()
-            return
-        assert self._transport is not None
-        if self._transport.is_reading() and time - self.heard_at >= self._silence_s:
-            self.abort()
-            return
-        if time - self.said_at >= self._heartbeat_s / 2:
-            self.send(encode(Kind.HEARTBEAT))
-        self._wait_for_beat()
+    def _strangers_time_is_over(self) -> None:
+        self.close(f"no LOGIN within {LOGIN_S:g} s")
+        self.abort_soon()
 
-    def _wait_for_beat(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(self._heartbeat_s / 2, self._beat)
+    def _ends_by_itself(self, time: float) -> bool:
+        """It has not read what it is sent for too long."""
+        is_over = self._blocked_at is not None and time - self._blocked_at >= BLOCKED_S
+        if is_over:
+            self.abort()
+        return is_over
 
     # Writing
 
     def answer(self, kind: Kind, number: int, payload: bytes) -> None:
         """Answer a publish, together with all else of this turn of the loop."""
-        self._output.append(encode(kind, number, payload))
-        self._write_soon()
-
-    def _write_soon(self) -> None:
-        if not self._is_writing_soon:
-            self._is_writing_soon = True
-            self._loop.call_soon(self._write)
-
-    def _write(self) -> None:
-        self._is_writing_soon = False
-        if self._output and not self.is_blocked:
-            output, self._output = self._output, []
-            self.send(b"".join(output))
-        while not self.is_blocked and (output := self._channels.output()):
-            self.send(b"".join(output))
+        self._say(encode(kind, number, payload))

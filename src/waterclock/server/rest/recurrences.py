@@ -55,6 +55,8 @@ def _within(least_ms: int, greatest_ms: int) -> Callable[[str], None]:
     return check
 
 
+CRON_FIELDS_MIN = 5
+
 CronText = Annotated[
     str,
     text(
@@ -94,11 +96,32 @@ class RecurrencesParameters(RequestModel):
     topic: Annotated[TopicName, Meta(description="Only to this topic.")] | None = None
 
 
+def _is_cron(rule: str) -> bool:
+    """Tell a cron rule from a length of time, which has fewer words."""
+    return rule.lstrip().startswith("@") or len(rule.split()) >= CRON_FIELDS_MIN
+
+
+def _check_rule(rule: str) -> None:
+    if _is_cron(rule):
+        Cron(rule)
+    else:
+        _within(INTERVAL_MS_MIN, INTERVAL_MS_MAX)(rule)
+
+
 class TimesParameters(RequestModel):
     """A rule, and how many of its times."""
 
-    cron: CronText | None = None
-    every: Annotated[LongDuration, Meta(description="Counted from startMs.")] | None = None
+    rule: Annotated[
+        str,
+        text(
+            _check_rule,
+            "Cron, or a length of time, which is counted from startMs.",
+            "0 9 * * MON",
+            "90s",
+            format="waterclock-rule",
+            maxLength=TEXT_CHARS_MAX,
+        ),
+    ]
     zone: Zone = "UTC"
     start_ms: Annotated[TimeMs, Meta(description="From then on; 0 is now.")] = 0
     count: Annotated[int, Meta(ge=1, le=TIMES_MAX)] = TIMES_DEFAULT
@@ -178,12 +201,10 @@ class RecurrencesApi:
     def times(self, request: Request) -> Response:
         """Say when a rule would let a message come."""
         asked = parameters_of(request, TimesParameters)
-        if (asked.cron is None) == (asked.every is None):
-            raise BadField("cron", "give cron or every, and not both")
-        zone_of(asked.zone)
+        is_cron = _is_cron(asked.rule)
         times = times_of(
-            cron=asked.cron,
-            every_ms=None if asked.every is None else parse_duration(asked.every),
+            cron=asked.rule if is_cron else None,
+            every_ms=None if is_cron else parse_duration(asked.rule),
             zone=asked.zone,
             start_ms=asked.start_ms or self._node.clock.now_ms(),
             count=asked.count,

@@ -128,12 +128,12 @@ function recurring(asked) {
     const shownIn = (ms) => { const p = Object.fromEntries(parts.formatToParts(ms).map((each) => [each.type, each.value])); return `${p.weekday} ${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`; };
     return h("ol", {}, found.map((ms) => h("li", {}, `${shownIn(ms)} `, h("span", { class: "dim" }, "here ", time(ms), `, ${until(ms, Date.now())}`))));
   };
-  const ask = (rule, zone, start) => get(query("/recurrence-times", { ...rule, zone, startMs: start })).then((found) => found.timesMs);
+  const ask = (rule, zone, start) => get(query("/recurrence-times", { rule: rule.cron ?? rule.every, zone, startMs: start })).then((found) => found.timesMs);
   const show = async (row) => {
     const next = h("div", {}, empty("…"));
     const box = dialog(row.name, facts([["Topic", link(row.topic)], ["Rule", row.cron ?? `every ${span(row.everyMs)}`], ["Zone", row.zone], ["Jitter", row.jitterMs ? span(row.jitterMs) : ""], ["From", row.startMs ? time(row.startMs) : ""], ["Until", row.endMs ? time(row.endMs) : ""], ["Value", row.message.value ?? ""]]), h("h3", {}, `Next ten times, in ${row.zone}`), next, h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Close")));
     const rule = row.cron ? { cron: row.cron } : { every: `${row.everyMs}ms` };
-    next.replaceChildren(times((await ask(rule, row.zone, row.cron ? undefined : row.nextMs || undefined)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
+    next.replaceChildren(times((await ask(rule, row.zone, row.cron || !row.nextMs ? undefined : row.nextMs - row.everyMs)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
   };
   const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: shell("waterclock", "schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
   // Put again as it is, but for that.
