@@ -35,7 +35,9 @@ from waterclock.cluster.coordinator.wire import (
 )
 from waterclock.model.errors import BadInput, StorageFull
 from waterclock.server.cluster.processes import journal as journals
+from waterclock.server.cluster.processes.coordinator import ProcessCoordinator
 from waterclock.server.cluster.processes.journal import NAME, Journal
+from waterclock.server.cluster.processes.service import coordinating
 
 BYTES = MAGIC + bytes.fromhex(
     "f3434a46 05000000 302b3a1b 9401009090"
@@ -151,6 +153,22 @@ def test_a_full_disk_is_told_and_the_same_can_be_saved_later():
     journal.save(changes)
 
     assert held(Journal(folder.crash(), now_ms=0).store) == held(journal.store)
+
+
+async def test_a_disk_too_full_for_a_new_journal_leaves_one_that_can_be_read(monkeypatch):
+    monkeypatch.setattr(journals, "LONG_BYTES", 0)
+    monkeypatch.setattr(journals, "GROWTH", 0)
+    folder = SimulatedFolder()
+    journal = Journal(folder, now_ms=0)
+    async with coordinating(journal) as service:
+        client = ProcessCoordinator(service.connect)
+        await client.write(Txn((), (Put(b"a", bytes(1_000)),)))
+        folder.capacity_bytes = len(files_of(folder)[NAME]) + 200  # a frame, and no second journal
+
+        await client.write(Txn((), (Put(b"b", bytes(50)),)))
+
+        assert held(Journal(folder.crash(), now_ms=0).store) == held(journal.store)
+        await client.close()
 
 
 JUNK = st.binary(max_size=64)

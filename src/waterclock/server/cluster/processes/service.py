@@ -128,13 +128,16 @@ class CoordinatorService:
         while True:
             try:
                 await asyncio.to_thread(self._journal.save, changes)
-                if self._journal.is_long:
-                    await asyncio.to_thread(self._journal.rewrite, self.store.checkpoint())
+                break
             except StorageFull as error:
                 _log.warning("coordinator_waits_for_space: %s", error)
                 await asyncio.sleep(PAUSE_S)
-            else:
-                return
+        if self._journal.is_long:
+            # What was saved stands, and saved twice it could not be read: this waits for the next.
+            try:
+                await asyncio.to_thread(self._journal.rewrite, self.store.checkpoint())
+            except StorageFull as error:
+                _log.warning("coordinator_journal_stays_long: %s", error)
 
     def _tell_changes(self, connection: "_Connection") -> None:
         for number, watching in tuple(connection.watches.items()):
