@@ -37,7 +37,7 @@ from waterclock.model.errors import BadInput, StorageFull
 from waterclock.server.cluster.processes import journal as journals
 from waterclock.server.cluster.processes.coordinator import ProcessCoordinator
 from waterclock.server.cluster.processes.journal import NAME, Journal
-from waterclock.server.cluster.processes.service import coordinating
+from waterclock.server.cluster.processes.service import CoordinatorService, coordinating
 
 BYTES = MAGIC + bytes.fromhex(
     "f3434a46 05000000 302b3a1b 9401009090"
@@ -169,6 +169,16 @@ async def test_a_disk_too_full_for_a_new_journal_leaves_one_that_can_be_read(mon
 
         assert held(Journal(folder.crash(), now_ms=0).store) == held(journal.store)
         await client.close()
+
+
+async def test_a_coordinator_that_was_away_itself_ends_no_lease_for_that(monkeypatch):
+    service = CoordinatorService(Journal(SimulatedFolder(), now_ms=0))
+    now_ms = 0
+    monkeypatch.setattr(service, "now_ms", lambda: now_ms)
+    lease = service.store.grant(2, now_ms=0).lease
+    for now_ms, is_held in ((60_000, True), (61_999, True), (62_000, False)):
+        await service._turn()
+        assert (lease in service.store.moment.leases) == is_held
 
 
 JUNK = st.binary(max_size=64)

@@ -36,6 +36,8 @@ UNREAD_BYTES_MAX: Final = 64 << 20
 """What a process may have left unread before its connection is closed: it reads again then."""
 PAUSE_S: Final = 1.0
 """Before a disk that is full is tried again."""
+LATE_MS: Final = 500
+"""By how much a lease may be over before it was this process that was away, and not its holder."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +106,10 @@ class CoordinatorService:
         """Do all that was asked, make it durable, and answer."""
         asked, self._asked = self._asked, []
         moment, now_ms = self.store.moment, self.now_ms()
+        deadline_ms = self.store.next_deadline()
+        if deadline_ms is not None and now_ms - deadline_ms > LATE_MS:
+            # A full disk was waited for, or the machine slept: nobody could be heard meanwhile.
+            self.store.extend_leases(now_ms)
         self.store.tick(now_ms)
         answers = [(each.connection, self._answered(each, now_ms)) for each in asked]
         changes = self.store.changes_since(moment)
