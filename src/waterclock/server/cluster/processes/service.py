@@ -171,6 +171,11 @@ class CoordinatorService:
         self._asked.append(_Asked(connection, number, question))
         self._is_asked.set()
 
+    def watch_ended(self, connection: "_Connection", number: int) -> None:
+        """Tell no more of a watch, also if it has yet to begin."""
+        connection.watches.pop(number, None)
+        self._asked = [each for each in self._asked if each[:2] != (connection, number)]
+
     def opened(self, connection: "_Connection") -> None:
         """Know a connection."""
         self._connections.add(connection)
@@ -203,7 +208,7 @@ class _Connection(asyncio.Protocol):
                 asked = decode_asked(each)
                 question = question_of(asked)
                 if question is None:
-                    self.watches.pop(asked.number, None)
+                    self._service.watch_ended(self, asked.number)
                 else:
                     self._service.asked(self, asked.number, question)
         except BadInput as error:
