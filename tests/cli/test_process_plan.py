@@ -4,12 +4,14 @@ import os
 import socket
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from signal import SIGHUP, SIGTERM
+from typing import Any, NoReturn
 
 import pytest
 
 from waterclock.cli.commands.processes.placement import begin_run, check_none_is_missed
 from waterclock.cli.commands.processes.plan import (
+    Process,
     SharedPorts,
     check_alone,
     command,
@@ -18,6 +20,7 @@ from waterclock.cli.commands.processes.plan import (
     shared_ports,
 )
 from waterclock.cli.commands.processes.restarts import DELAYS_S, WELL_S, Restarts
+from waterclock.cli.commands.processes.supervisor import Child, ProcessGroup
 from waterclock.cluster.coordinator.records import (
     DrainRecord,
     Keys,
@@ -138,3 +141,51 @@ def test_metrics_of_processes_are_one_text_in_which_each_family_is_once():
         + head % (b"b", b"b")
         + b'b{process="p1",x="y {"} 2.0\nb{process="p1",x="z"} 3.0\n'
     )
+
+
+class Heard(Child):
+    """A process that notes its signals."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process, "red")
+        self.signals: list[int] = []
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+class Ended(Exception):
+    """The command has."""
+
+
+def group_of(tmp_path: Path) -> tuple[ProcessGroup, list[Heard]]:
+    children = [Heard(each) for each in plan(config_of(node__data_folder=str(tmp_path)), 2)]
+    group = ProcessGroup(config_of(), children, SharedPorts(1, 2), [], None, as_json=True)
+    return group, children
+
+
+def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready(tmp_path):
+    group, (first, second) = group_of(tmp_path)
+    first.became_ready({"pid": 1})
+    group._hung_up()
+    assert (first.signals, second.signals) == ([SIGHUP], [])
+
+    second.became_ready({"pid": 2})
+    second.became_ready({"pid": 3})
+
+    assert second.signals == [SIGHUP]
+
+
+def test_who_closes_the_window_of_processes_ends_them(tmp_path, monkeypatch):
+    def ended(code: int) -> NoReturn:
+        raise Ended(code)
+
+    monkeypatch.setattr(os, "_exit", ended)
+    monkeypatch.setattr(os, "isatty", lambda number: True)
+    group, children = group_of(tmp_path)
+    monkeypatch.setattr(os, "isatty", lambda number: False)
+
+    with pytest.raises(Ended, match="129"):
+        group._hung_up()
+
+    assert [each.signals for each in children] == [[SIGTERM], [SIGTERM]]

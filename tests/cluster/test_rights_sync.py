@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from tests.cluster.through import LedBy
@@ -15,7 +16,7 @@ from waterclock.model.units import DAY_MS
 from waterclock.security.folder import Grant, SecureFolder
 from waterclock.security.principals import record_of
 from waterclock.security.rights import parse_rights
-from waterclock.security.shared_folder import SharedFolder
+from waterclock.security.shared_folder import COMMON_FILE, SharedFolder, read_common
 from waterclock.security.shared_rights import Change, Standing
 from waterclock.server.access import Access
 from waterclock.server.cluster.calls import forwarding
@@ -84,5 +85,29 @@ async def test_a_node_that_is_cut_off_goes_by_its_folder_and_says_so(
         removal = Change("ada", Standing(known["ada"]), Standing(ended_ms=clock.now_ms()))
         await committed(made, leader.share([removal], keeps_admin=True))
         links.linked = ["owner"]
+        await sync._pass()
+        assert sync.problems() == []
+
+
+async def test_a_folder_that_is_ahead_of_older_records_is_told_of_until_it_goes_by_them(tmp_path):
+    with replicas() as made:
+        clock, links = made[0]._clock, NoWay()
+        links.linked = ["owner"]
+        folder = SecureFolder(tmp_path / "secure")
+        folder.make(grpc_port=1, http_port=2, now_ms=clock.now_ms())
+        leader = rights_of(made[0])
+        access, sync = sync_of(made[1], folder, links)
+        known = {name: record_of(each) for name, each in access.state.principals.known.items()}
+        await committed(made, leader.begin("r", known))
+        await sync._pass()
+        shared, common = SharedFolder(folder.path), read_common(folder.path)
+        assert common is not None
+        shared._write_common(msgspec.structs.replace(common, revision=9))
+
+        await sync._pass()
+        clock.advance(APART_MS)
+        assert ["older backup" in each.detail for each in sync.problems()] == [True]
+
+        (folder.path / COMMON_FILE).unlink()
         await sync._pass()
         assert sync.problems() == []

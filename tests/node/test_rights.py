@@ -63,9 +63,9 @@ async def test_a_broken_record_is_passed_over_and_a_broken_change_is_refused():
             assert records is not None
             assert (records.standings, records.unclear) == ({"bob": Standing(BOB)}, {"ada"})
         await committed(made, made[0].metadata.put("rights", b'{"identity":"r","revision":1}'))
-        wrong = Change("..", UNKNOWN, Standing(PrincipalRecord(3)))
-        with pytest.raises(BadInput):
-            await leader.share([wrong], keeps_admin=True)
+        for wrong in (Standing(PrincipalRecord(3)), Standing(ended_ms=3)):
+            with pytest.raises(BadInput):
+                await leader.share([Change("..", UNKNOWN, wrong)], keeps_admin=True)
 
         removal = Change("ada", Standing(ADA), Standing(ended_ms=5))
         await committed(made, leader.share([removal], keeps_admin=True))

@@ -20,7 +20,12 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Fenced, NotLeader
 from waterclock.model.units import DAY_MS
 from waterclock.node.metadata import Metadata
-from waterclock.security.principals import PrincipalRecord, known_of, record_of
+from waterclock.security.principals import (
+    PrincipalRecord,
+    check_principal_name,
+    known_of,
+    record_of,
+)
 from waterclock.security.shared_rights import (
     Change,
     Decision,
@@ -183,6 +188,7 @@ def _checked(change: Change) -> Change:
     """Return a change as records have it; raises BadInput unless they may."""
     record = change.mine.principal
     if record is None:
+        check_principal_name(change.name)
         return change
     normal = Standing(record_of(known_of(change.name, record)))
     return msgspec.structs.replace(change, mine=normal)

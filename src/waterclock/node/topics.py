@@ -192,6 +192,10 @@ class Topics:
         """Return a topic, if there is one of that name."""
         return self._topics.get(name)
 
+    def has_record(self, name: str) -> bool:
+        """Say if there is one, perhaps with a record that this release does not understand."""
+        return name in self._topics or self._metadata.get(RECORD + name) is not None
+
     async def ensure(self, name: str, *, partition: int | None = None) -> Ensured:
         """Return a topic, making it if the node is configured to; not for the sake of a partition
         that it would not have. Call it when nothing else is wrong: bad input makes no topic."""

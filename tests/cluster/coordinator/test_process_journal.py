@@ -1,5 +1,7 @@
 """What processes agreed on stays agreed on over any crash, and what is damaged is refused."""
 
+import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,6 +29,7 @@ from waterclock.cluster.coordinator.requests import (
 from waterclock.cluster.coordinator.store import Store
 from waterclock.cluster.coordinator.wire import (
     Frames,
+    WatchEnded,
     asked_of,
     decode_answer,
     decode_asked,
@@ -35,7 +38,9 @@ from waterclock.cluster.coordinator.wire import (
 )
 from waterclock.model.errors import BadInput, StorageFull
 from waterclock.server.cluster.processes import journal as journals
+from waterclock.server.cluster.processes.coordinator import ProcessCoordinator
 from waterclock.server.cluster.processes.journal import NAME, Journal
+from waterclock.server.cluster.processes.service import CoordinatorService, coordinating
 
 BYTES = MAGIC + bytes.fromhex(
     "f3434a46 05000000 302b3a1b 9401009090"
@@ -151,6 +156,48 @@ def test_a_full_disk_is_told_and_the_same_can_be_saved_later():
     journal.save(changes)
 
     assert held(Journal(folder.crash(), now_ms=0).store) == held(journal.store)
+
+
+async def test_a_disk_too_full_for_a_new_journal_leaves_one_that_can_be_read(monkeypatch):
+    monkeypatch.setattr(journals, "LONG_BYTES", 0)
+    monkeypatch.setattr(journals, "GROWTH", 0)
+    folder = SimulatedFolder()
+    journal = Journal(folder, now_ms=0)
+    async with coordinating(journal) as service:
+        client = ProcessCoordinator(service.connect)
+        await client.write(Txn((), (Put(b"a", bytes(1_000)),)))
+        folder.capacity_bytes = len(files_of(folder)[NAME]) + 200  # a frame, and no second journal
+
+        await client.write(Txn((), (Put(b"b", bytes(50)),)))
+
+        assert held(Journal(folder.crash(), now_ms=0).store) == held(journal.store)
+        await client.close()
+
+
+async def test_a_coordinator_that_was_away_itself_ends_no_lease_for_that(monkeypatch):
+    service = CoordinatorService(Journal(SimulatedFolder(), now_ms=0))
+    lease = service.store.grant(2, now_ms=0).lease
+    for now_ms, is_held in ((60_000, True), (61_999, True), (62_000, False)):
+        monkeypatch.setattr(service, "now_ms", partial(int, now_ms))
+        await service._turn()
+        assert (lease in service.store.moment.leases) == is_held
+
+
+async def test_a_watch_that_ends_before_it_was_begun_is_told_of_nothing():
+    service = CoordinatorService(Journal(SimulatedFolder(), now_ms=0))
+    reader, writer = await asyncio.open_unix_connection(sock=await service.connect())
+    writer.write(encode(asked_of(1, Watch(EVERYTHING, Revision(1)))) + encode(WatchEnded(1)))
+    writer.write(encode(asked_of(2, Txn((), (Put(b"k", b"v", LeaseId(0)),)))))
+    working = asyncio.create_task(service.run())
+    frames = Frames(1 << 20)
+    try:
+        answers: list[bytes] = []
+        while not answers:
+            answers += frames.fed(await reader.read(1 << 16))
+    finally:
+        working.cancel()
+        writer.close()
+    assert [decode_answer(each).number for each in answers] == [2]
 
 
 JUNK = st.binary(max_size=64)

@@ -186,14 +186,16 @@ class Groups:
 
     async def forget_strays(self, after_ms: int) -> None:
         """Forget the groups of topics that this node has not heard of for so long."""
-        led, now_ms = [] if self._replicated is None else self._replicated.led(), self.now_ms()
-        keys = [key for metadata in led for key, _ in metadata.items(GROUP)]
-        names = {key.removeprefix(GROUP).split("/")[0] for key in keys}
-        unknown = [name for name in names if self._topics.find(name) is None]
-        self._strays = {name: self._strays.get(name, now_ms) for name in unknown}
+        if self._replicated is None or not self._metadata.is_current:
+            return
+        led, strays, now_ms = self._replicated.led(), self._strays, self.now_ms()
+        names = {key.split("/")[1] for metadata in led for key, _ in metadata.items(GROUP)}
+        unknown = [name for name in names if not self._topics.has_record(name)]
+        self._strays = {name: strays.get(name, now_ms) for name in unknown}
         for name in [name for name, ms in self._strays.items() if now_ms - ms >= after_ms]:
             for metadata in led:
-                await self._forget_now(metadata, records_of_topic(metadata, name))
+                if not self._topics.has_record(name):  # it may have been made meanwhile
+                    await self._forget_now(metadata, records_of_topic(metadata, name))
 
     def _forget(self, metadata: Metadata, records: Records) -> None:
         """End records of groups that are gone; if that fails, the next home does it."""

@@ -18,7 +18,7 @@ from waterclock.model.ids import Millis
 from waterclock.node.node import Node
 from waterclock.node.problems import RIGHTS_APART, HealthProblem, problem_named
 from waterclock.node.rights import new_identity
-from waterclock.security.shared_folder import ASIDE_FILE, Settled, SharedFolder
+from waterclock.security.shared_folder import ASIDE_FILE, COMMON_FILE, Settled, SharedFolder
 from waterclock.server.access import Access
 from waterclock.server.cluster.calls.remote_rights import RemoteRights
 from waterclock.server.cluster.peers import Peers
@@ -101,8 +101,15 @@ class RightsSync:
             self._is_pending = True
             return await self._tell(settled)
         records = self._rights.committed()
-        if records is not None and settled.revision > records.revision and self._rights.is_leading:
-            await self._rights.overtake(settled.revision)
+        if records is None or settled.revision <= records.revision:
+            return None
+        if not self._rights.is_leading:
+            # Another node that goes by this folder is ahead for a moment, or it stays so.
+            return (
+                f"the folder has revision {settled.revision} of the records, which are at "
+                f"{records.revision}, as of an older backup: remove {COMMON_FILE} to go by them"
+            )
+        await self._rights.overtake(settled.revision)
         return None
 
     async def _begin(self) -> None:

@@ -87,6 +87,7 @@ class Child:
         """Why it ended, as it says."""
         self.ready_at: float | None = None
         self.started: Started | None = None
+        self._must_reload = False
 
     @property
     def name(self) -> str:
@@ -100,11 +101,23 @@ class Child:
 
     async def start(self, words: Sequence[str], descriptor: int) -> Started:
         """Start it, with what it says to us."""
-        self.error, self.ready_at = "", None
+        self.error, self.ready_at, self._must_reload = "", None, False
         self.started = await start_process(
             words, stdout=PIPE, stderr=PIPE, descriptors=(descriptor,)
         )
         return self.started
+
+    def became_ready(self, facts: dict[str, Any]) -> None:
+        """Note what it says of itself."""
+        self.facts, self.ready_at = facts, time.monotonic()
+        if self._must_reload:
+            self.reload()
+
+    def reload(self) -> None:
+        """Have it read its settings again; while it starts, SIGHUP could end it."""
+        self._must_reload = self.ready_at is None
+        if not self._must_reload:
+            self.signal(signal.SIGHUP)
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -143,6 +156,7 @@ class ProcessGroup:
         self._folder = Path(config.node.data_folder).absolute()
         self._secure = secure
         self._as_json = as_json
+        self._has_terminal = os.isatty(0)
         self._voice = Voice(as_json=as_json)
         self._is_first = asyncio.Event()
         """All have been ready once, or none of that is to be waited for."""
@@ -221,7 +235,7 @@ class ProcessGroup:
 
     def _became_ready(self, child: Child, facts: dict[str, Any]) -> None:
         is_back = bool(child.facts)
-        child.facts, child.ready_at = facts, time.monotonic()
+        child.became_ready(facts)
         if is_back:
             self._voice.warn(f"{child.name} is back, as process {facts['pid']}")
         else:
@@ -298,8 +312,12 @@ class ProcessGroup:
         os._exit(EXIT_AT_ONCE)
 
     def _hung_up(self) -> None:
+        if self._has_terminal and not os.isatty(0):  # the window was closed
+            self._signal_all(signal.SIGTERM)
+            os._exit(EXIT_HUNG_UP)
         supervisor.tell_reloading()
-        self._signal_all(signal.SIGHUP)
+        for child in self._children:
+            child.reload()
         supervisor.tell_ready()
 
     def _signal_all(self, number: int) -> None:

@@ -36,6 +36,8 @@ UNREAD_BYTES_MAX: Final = 64 << 20
 """What a process may have left unread before its connection is closed: it reads again then."""
 PAUSE_S: Final = 1.0
 """Before a disk that is full is tried again."""
+LATE_MS: Final = 500
+"""By how much a lease may be over before it was this process that was away, and not its holder."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +106,10 @@ class CoordinatorService:
         """Do all that was asked, make it durable, and answer."""
         asked, self._asked = self._asked, []
         moment, now_ms = self.store.moment, self.now_ms()
+        deadline_ms = self.store.next_deadline()
+        if deadline_ms is not None and now_ms - deadline_ms > LATE_MS:
+            # A full disk was waited for, or the machine slept: nobody could be heard meanwhile.
+            self.store.extend_leases(now_ms)
         self.store.tick(now_ms)
         answers = [(each.connection, self._answered(each, now_ms)) for each in asked]
         changes = self.store.changes_since(moment)
@@ -128,13 +134,16 @@ class CoordinatorService:
         while True:
             try:
                 await asyncio.to_thread(self._journal.save, changes)
-                if self._journal.is_long:
-                    await asyncio.to_thread(self._journal.rewrite, self.store.checkpoint())
+                break
             except StorageFull as error:
                 _log.warning("coordinator_waits_for_space: %s", error)
                 await asyncio.sleep(PAUSE_S)
-            else:
-                return
+        if self._journal.is_long:
+            # What was saved stands, and saved twice it could not be read: this waits for the next.
+            try:
+                await asyncio.to_thread(self._journal.rewrite, self.store.checkpoint())
+            except StorageFull as error:
+                _log.warning("coordinator_journal_stays_long: %s", error)
 
     def _tell_changes(self, connection: "_Connection") -> None:
         for number, watching in tuple(connection.watches.items()):
@@ -161,6 +170,11 @@ class CoordinatorService:
         """Take a question."""
         self._asked.append(_Asked(connection, number, question))
         self._is_asked.set()
+
+    def watch_ended(self, connection: "_Connection", number: int) -> None:
+        """Tell no more of a watch, also if it has yet to begin."""
+        connection.watches.pop(number, None)
+        self._asked = [each for each in self._asked if each[:2] != (connection, number)]
 
     def opened(self, connection: "_Connection") -> None:
         """Know a connection."""
@@ -194,7 +208,7 @@ class _Connection(asyncio.Protocol):
                 asked = decode_asked(each)
                 question = question_of(asked)
                 if question is None:
-                    self.watches.pop(asked.number, None)
+                    self._service.watch_ended(self, asked.number)
                 else:
                     self._service.asked(self, asked.number, question)
         except BadInput as error:
