@@ -1,5 +1,6 @@
 """How many processes there are, when they are started again, and which are refused."""
 
+import asyncio
 import os
 import socket
 from contextlib import closing
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from waterclock.cli.commands.cluster.processes import lines_of
 from waterclock.cli.commands.processes.placement import begin_run, check_none_is_missed
 from waterclock.cli.commands.processes.plan import (
     Process,
@@ -189,3 +191,13 @@ def test_who_closes_the_window_of_processes_ends_them(tmp_path, monkeypatch):
         group._hung_up()
 
     assert [each.signals for each in children] == [[SIGTERM], [SIGTERM]]
+
+
+async def test_a_line_that_is_too_long_is_left_out_and_ends_nothing():
+    stream = asyncio.StreamReader(limit=10)
+    stream.feed_data(b"one\n" + b"x" * 30 + b"\ntwo\n")
+    stream.feed_eof()
+
+    shown = [line async for line in lines_of(stream)]
+
+    assert shown == [b"one\n", b"(a line is too long to be shown)\n", b"two\n"]

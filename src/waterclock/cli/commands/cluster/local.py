@@ -26,7 +26,7 @@ from waterclock.cli.commands.cluster.etcd import (
     running_etcd,
 )
 from waterclock.cli.commands.cluster.plan import LocalNode, command, plan
-from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, start_process
+from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, lines_of, start_process
 from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
 from waterclock.cli.commands.cluster.voice import COLOURS, Voice
 from waterclock.cli.output.terminal import counted, one_line, print_json
@@ -194,7 +194,7 @@ class LocalCluster:
         """Show what a node logs, with its name before each line; its last error is kept back."""
         assert child.process is not None
         assert child.process.stderr is not None
-        async for line in child.process.stderr:
+        async for line in lines_of(child.process.stderr):
             text = line.decode(errors="backslashreplace").rstrip()
             if text.startswith(_ERROR):
                 child.error = one_line(text.removeprefix(_ERROR))

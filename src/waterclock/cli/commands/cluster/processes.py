@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import IO
 
 EXIT_AT_ONCE = 130
@@ -29,6 +29,19 @@ async def start_process(
         stdin=DEVNULL, stdout=stdout, stderr=stderr, limit=LINE_BYTES_MAX, env=env,
         start_new_session=True, preexec_fn=_ending_with(os.getpid()), pass_fds=descriptors,
     )  # fmt: skip
+
+
+async def lines_of(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield what a process says, line by line. One that is too long is left out, as far as it came:
+    it must not end who runs the process."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:
+            line = b"(a line is too long to be shown)\n"
+        if not line:
+            return
+        yield line
 
 
 def _ending_with(parent: int) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import waterclock
-from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, start_process
+from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, lines_of, start_process
 from waterclock.cli.commands.cluster.ready import until_formed
 from waterclock.cli.commands.cluster.voice import COLOURS, Voice
 from waterclock.cli.commands.processes.placement import begin_run, check_none_is_missed
@@ -247,7 +247,7 @@ class ProcessGroup:
         """Show what a process logs, with its name before each line; its last error is kept back."""
         assert started.stderr is not None
         is_named = self._as_json and self._config.log.format == "text"
-        async for line in started.stderr:
+        async for line in lines_of(started.stderr):
             text = line.decode(errors="backslashreplace").rstrip()
             if text.startswith(_ERROR):
                 child.error = one_line(text.removeprefix(_ERROR))
