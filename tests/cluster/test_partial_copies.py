@@ -151,15 +151,18 @@ async def test_any_node_replays_all_partitions(nodes, topic, name):
     async with asked(nodes, name) as client:
         begun = await client.topics.find_offsets(topic, timedelta(hours=1))
         assert begun == dict.fromkeys(range(PARTITIONS), 0)
-        every = [message.value or b"" async for message in client.replay(topic)]
+        places = [(m.partition, m.offset, m.value or b"") async for m in client.replay(topic)]
+        every = [value for _, _, value in places]
         assert {int(value) for value in every if value != b"late"} == numbers()
         recent = [m.value or b"" async for m in client.replay(topic, since=timedelta(hours=1))]
         assert sorted(recent) == sorted(every)
         named = [m.value or b"" async for m in client.replay(topic, name=f"by-{topic}-{name}")]
         assert sorted(named) == sorted(every)
         some = [m async for m in client.replay(topic, offset=1, count=2)]
+        # A leader begins with a frame of its own, and a slow machine may have had another before.
+        later = {n: [at for number, at, _ in places if number == n and at >= 1] for n in begun}
         assert [(m.partition, m.offset) for m in some] == [
-            (number, offset) for number in range(PARTITIONS) for offset in (1, 2)
+            (number, offset) for number in range(PARTITIONS) for offset in later[number][:2]
         ]
 
 
