@@ -314,6 +314,10 @@ class SimulatedFolder:
         self._medium.faults.sync_fails = True
         self._medium.faults.sync_drops = drop
 
+    def fail_no_sync(self) -> None:
+        """Take `fail_next_sync` back, if it has not struck."""
+        self._medium.faults.sync_fails = False
+
     def fail_next_folder_sync(self) -> None:
         """Make the next `Folder.sync` raise; the names stay pending."""
         self._medium.faults.folder_sync_fails = True

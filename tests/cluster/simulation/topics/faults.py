@@ -93,6 +93,10 @@ class Faults:
         self._is_over = True
         for number in list(self._undo):
             self._undo.pop(number)()
+        # Each partition has a folder: of what still waits to fail, a machine would end many times.
+        for machine in self._world.machines.values():
+            for folder in (*machine.folders.values(), machine.own):
+                folder.fail_no_sync()
         if self.rotten is not None:
             self._world.wipe(self.rotten)
         for name in self._world.names:
