@@ -9,6 +9,7 @@ from grpc import StatusCode
 from tests.kit.clock import ManualClock
 from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.ids import Millis
+from waterclock.model.limits import END_MS
 from waterclock.model.message import Message
 from waterclock.node.schedule.pending import timer_id
 from waterclock.v1 import broker_pb2 as broker
@@ -148,10 +149,13 @@ async def test_the_next_times_of_a_rule_are_told_in_its_zone(tmp_path):
         weekly = (await it.scheduler.ListTimes(asked)).times_ms
         asked = pb.ListTimesRequest(every_ms=90_000, start_ms=NOW, count=3)
         fixed = (await it.scheduler.ListTimes(asked)).times_ms
+        asked = pb.ListTimesRequest(every_ms=90_000, start_ms=END_MS - 90_000)
+        last = (await it.scheduler.ListTimes(asked)).times_ms
 
     local = [datetime.fromtimestamp(ms / 1_000, ZoneInfo("Europe/Berlin")) for ms in weekly]
     assert [(each.isoweekday(), each.hour, each.minute) for each in local] == [(1, 9, 0)] * 10
     assert [ms - NOW for ms in fixed] == [90_000, 180_000, 270_000]
+    assert list(last) == [END_MS]
 
 
 async def test_bad_requests_are_refused(tmp_path):
@@ -165,6 +169,11 @@ async def test_bad_requests_are_refused(tmp_path):
 
 
 BAD: list[tuple[str, Any, StatusCode]] = [
+    (
+        "ListTimes",
+        pb.ListTimesRequest(every_ms=90_000, start_ms=2**63 - 1),
+        StatusCode.INVALID_ARGUMENT,
+    ),
     ("Cancel", pb.CancelRequest(topic="orders"), StatusCode.INVALID_ARGUMENT),
     ("Cancel", pb.CancelRequest(topic="no", pending=by_id(b"1")), StatusCode.NOT_FOUND),
     (

@@ -17,7 +17,7 @@ from waterclock.model.units import DAY_MS, GIB, KIB, MIB
 RUNS_MAX = 100_000
 """Most runs of done offsets beyond the first hole of a partition, unless a setting says else."""
 
-_END_MS = 253_402_300_799_999
+END_MS = 253_402_300_799_999
 """The end of the year 9999, the last that is written."""
 
 
@@ -65,7 +65,7 @@ class Limits(Section):
             raise BadInput(f"{field} must not be negative (got {due_ms})")
         limit = now_ms + self.due_horizon_ms_max
         if due_ms > limit:
-            latest = datetime.fromtimestamp(min(limit, _END_MS) // 1_000, UTC)
+            latest = datetime.fromtimestamp(min(limit, END_MS) // 1_000, UTC)
             meaning = f"{latest:%Y-%m-%dT%H:%M:%SZ}, which is limits.due_horizon_ms_max from now"
             raise LimitExceeded(field, limit, got=due_ms, meaning=meaning)
 

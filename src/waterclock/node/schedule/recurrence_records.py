@@ -8,6 +8,7 @@ from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.log.id_index.fingerprint import fingerprint
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
+from waterclock.model.limits import END_MS
 from waterclock.model.message import Message
 from waterclock.model.views import Recurrence
 from waterclock.schedule.calendar import (
@@ -201,13 +202,15 @@ def times_of(
     """
     if count > TIMES_MAX:
         raise LimitExceeded("count", TIMES_MAX, got=count)
+    if start_ms > END_MS:
+        raise LimitExceeded("start_ms", END_MS, got=start_ms)
     given = Recurrence(
         name="", topic="", message=Message(None), cron=cron, every_ms=every_ms, zone=zone
     )
     rule = rule_of(RecurrenceRecord(recurrence=given, token="", anchor_ms=start_ms))
     found: list[int] = []
     next_ms = rule.next_after(start_ms - 1)
-    while next_ms is not None and len(found) < count:
+    while next_ms is not None and next_ms <= END_MS and len(found) < count:
         found.append(next_ms)
         next_ms = rule.next_after(next_ms)
     return found
