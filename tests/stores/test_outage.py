@@ -47,8 +47,8 @@ async def test_a_server_killed_under_load_loses_nothing_it_acknowledged_and_with
 
     async def write(store, name):
         nonlocal failures
-        number = 0
-        while number < AFTER or not is_back.is_set():
+        number, is_unknown = 0, False
+        while number < AFTER or is_unknown or not is_back.is_set():
             message_id = f"{name}-{number}"
             try:
                 records = [Record(message_id, message_id.encode())]
@@ -56,10 +56,11 @@ async def test_a_server_killed_under_load_loses_nothing_it_acknowledged_and_with
             except StoreUnavailable:
                 failures += 1
                 # The same id again: nobody knows whether it was stored.
+                is_unknown = True
                 await is_back.wait()
                 continue
             acknowledged[message_id] = stored[0].position
-            number += 1
+            number, is_unknown = number + 1, False
             if len(acknowledged) >= BEFORE:
                 is_busy.set()
 

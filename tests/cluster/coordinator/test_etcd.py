@@ -1,7 +1,8 @@
 """What only a real etcd has: several members, users, certificates, connections that break."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Any
@@ -19,6 +20,7 @@ from waterclock.server.cluster.etcd.coordinator import EtcdCoordinator
 from waterclock.server.cluster.etcd.members import EtcdSettings
 
 KEYS = all_below(b"k")
+LED_S_MAX = 60
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,6 +52,25 @@ async def client(*endpoints: str, **settings: Any) -> AsyncIterator[EtcdCoordina
 
 def put(number: int) -> Txn:
     return Txn((), (Put(b"k", b"%d" % number),))
+
+
+@contextmanager
+def stopped(member: EtcdMember) -> Iterator[None]:
+    member.send(SIGSTOP)
+    try:
+        yield
+    finally:
+        member.send(SIGCONT)
+
+
+async def until_led(coordinator: EtcdCoordinator) -> None:
+    """Return once the members have a leader: it may be their leader that stands still, and until
+    they have another they answer that there is none."""
+    async with asyncio.timeout(LED_S_MAX):
+        while True:
+            with suppress(CoordinatorUnavailable):
+                await coordinator.read(KEYS)
+                return
 
 
 async def until_value(batches: Any, value: bytes) -> list[bytes]:
@@ -90,14 +111,12 @@ async def test_a_member_that_is_stopped_is_left_and_its_watches_with_it(three):
             seen = await until_value(batches, b"0")
             served = next(each for each in three if each.endpoint == coordinator.endpoint)
             others = [each.endpoint for each in three if each is not served]
-            async with client(*others) as other:
-                await other.read(KEYS)
-                served.send(SIGSTOP)
-                await other.read(KEYS)
-                await other.write(put(1))
-            found = await coordinator.read(KEYS)
-            seen += await until_value(batches, b"1")
-            served.send(SIGCONT)
+            with stopped(served):
+                async with client(*others) as other:
+                    await until_led(other)
+                    await other.write(put(1))
+                found = await coordinator.read(KEYS)
+                seen += await until_value(batches, b"1")
 
         assert seen == [b"0", b"1"]
         assert [each.value for each in found.items] == [b"1"]
@@ -115,13 +134,12 @@ async def test_a_watch_alone_notices_by_pings_that_its_member_is_stopped(three):
         async with coordinator.watch(KEYS, from_revision=start) as batches:
             seen = await until_value(batches, b"0")
             served = next(each for each in three if each.endpoint == coordinator.endpoint)
-            async with client(*(each.endpoint for each in three if each is not served)) as other:
-                await other.read(KEYS)
-                served.send(SIGSTOP)
-                await other.read(KEYS)
-                await other.write(put(1))
-            seen += await until_value(batches, b"1")
-            served.send(SIGCONT)
+            others = [each.endpoint for each in three if each is not served]
+            with stopped(served):
+                async with client(*others) as other:
+                    await until_led(other)
+                    await other.write(put(1))
+                seen += await until_value(batches, b"1")
 
         assert seen == [b"0", b"1"]
 
