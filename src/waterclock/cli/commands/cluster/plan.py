@@ -4,6 +4,8 @@ Ports of one kind follow each other, from the one that a single node would have;
 All nodes share one secure folder, that of the data folder, as nodes of one cluster must.
 """
 
+import errno
+import random
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 PORT_MAX = 65_535
 LOOPBACK = "127.0.0.1"
+_PORT_MIN = 10_240
+_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_GIVEN_USUALLY = 32_768
 _WILDCARDS = ("0.0.0.0", "::")
 _ON_ONE_MACHINE = ("--set", "cluster.preset=local")
 
@@ -126,20 +131,35 @@ def _check_gossip(setting: str, host: str, port: int) -> None:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Return ports that are free for packets and for streams, as gossip needs them."""
+    """Return ports that are free for packets and for streams, as gossip needs them.
+
+    None is of those that the system gives to connections: one of them could take a port of a node
+    before the node does.
+    """
+    chance = random.SystemRandom()
+    below = _first_given()
     ports: list[int] = []
     with ExitStack() as held:
         while len(ports) < count:
-            streams = held.enter_context(_socket(host, socket.SOCK_STREAM))
-            packets = held.enter_context(_socket(host, socket.SOCK_DGRAM))
-            streams.bind((host, 0))
-            port = streams.getsockname()[1]
+            port = chance.randrange(_PORT_MIN, below)
             try:
-                packets.bind((host, port))
-            except OSError:  # taken for packets only; the next one may not be
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                    held.enter_context(_socket(host, kind)).bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
                 continue
             ports.append(port)
     return ports
+
+
+def _first_given() -> int:
+    """Return the first port that the system gives to connections."""
+    try:
+        first = int(_GIVEN_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # another system, or a /proc that is hidden
+        return _GIVEN_USUALLY
+    return first if first > _PORT_MIN else PORT_MAX
 
 
 def _socket(host: str, kind: socket.SocketKind) -> socket.socket:
