@@ -462,6 +462,18 @@ def test_a_record_that_is_only_late_is_no_sign_of_that():
     assert effects == [SavePromise(Epoch(8), B)]
 
 
+def test_an_epoch_that_was_heard_of_while_the_record_was_read_is_no_sign_of_that():
+    replica = Replica(A, LOG_ID, log_of("1*"), promised=Epoch(7))
+    for each in (B, C):
+        replica.link_up(each, NOW_MS)
+    assert replica.record_changed(led_by(B, 6), Revision(5), NOW_MS) == [ReadRecord()]
+    replica.received(C, Promise(LOG_ID, Epoch(8)), NOW_MS)
+    replica.received(C, TakeOver(LOG_ID, Epoch(8)), NOW_MS)
+
+    # Read before C had the epoch: it is read again, and nobody is suspected.
+    assert replica.record_read(led_by(B, 7), Revision(7), NOW_MS) == [ReadRecord()]
+
+
 def test_a_candidate_that_is_refused_reads_the_record_before_it_tries_again():
     replica = Replica(A, LOG_ID, log_of("1*"), promised=Epoch(1))
     for each in (B, C):

@@ -94,14 +94,15 @@ class Election:
         self, record: PartitionRecord | None, revision: Revision, now_ms: int
     ) -> list[Effect]:
         """Take the record as it was when it was asked for."""
+        read_for = self._read_for  # below it may be read again, for an epoch heard of since
         is_news, effects = self.known.was_read(record, revision)
         if is_news:
             effects += self._take_record(now_ms)
-        if record is not None and record.epoch < self._read_for and not self._is_refusing:
+        if record is not None and record.epoch < read_for and not self._is_refusing:
             # The epoch came from the coordinator before this was read. It must not be given out
             # twice: whoever led under it may have committed what the next leader would not have.
             self._is_refusing = True
-            problem = f"epoch {self._read_for} was given out, the coordinator is at {record.epoch}"
+            problem = f"epoch {read_for} was given out, the coordinator is at {record.epoch}"
             effects.append(Problem(f"{problem}: it was restored from an old copy"))
         return effects + self.consider(now_ms)
 
