@@ -82,6 +82,39 @@ def test_what_is_under_way_is_looked_at_ever_later_while_nothing_comes_of_it():
     assert pace.next_s(is_busy=True) == 0.3
 
 
+def test_a_look_that_took_long_is_followed_by_a_longer_rest():
+    pace = placing.Pace()
+
+    assert pace.rest_s(is_busy=False, took_s=0.0) == 0.0
+    assert pace.rest_s(is_busy=False, took_s=0.01) == 0.04
+    assert pace.rest_s(is_busy=False, took_s=1.0) == 0.3
+    assert pace.rest_s(is_busy=True, took_s=0.0) == 0.3
+
+
+async def test_however_often_a_look_is_asked_for_there_is_a_rest_between_two(tmp_path, monkeypatch):
+    happened = list[str]()
+
+    def rest_s(pace: placing.Pace, *, is_busy: bool, took_s: float) -> float:
+        happened.append("rest")
+        return 0.0
+
+    monkeypatch.setattr(placing.Pace, "rest_s", rest_s)
+    async with trio(tmp_path, LiveCoordinator().client) as it:
+        at = (await it.leader()).replicator.placing
+
+        def look_and_ask() -> bool:
+            happened.append("look")
+            at.look()  # as each partition does that comes to be led
+            return False
+
+        monkeypatch.setattr(at, "_step_all", look_and_ask)
+        at.look()
+        await until(lambda: happened.count("look") >= 5)
+
+        own = happened[happened.index("look") :]
+        assert "look look" not in " ".join(own)
+
+
 async def test_a_drain_that_no_node_can_help_is_looked_at_ever_later(tmp_path, monkeypatch):
     monkeypatch.setattr(placing, "PAUSE_S", 0.001)
     monkeypatch.setattr(placing, "IDLE_S", 0.064)

@@ -42,6 +42,9 @@ PAUSE_S: Final = 0.3
 """Between two looks while something is under way: a replica learns, the coordinator is away."""
 IDLE_S: Final = 5.0
 """Between two looks while nothing is, or nothing has come of it for long."""
+REST: Final = 4
+"""How many times as long as a look took the next one waits. A look goes through all partitions, and
+each partition that comes to be led asks for one: a thousand of them would take all of the loop."""
 BATCH: Final = OPERATIONS_MAX - 1
 """Records in one transaction, beside the condition on the record of `__meta`."""
 
@@ -73,6 +76,10 @@ class Pace:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, IDLE_S)
         return pause_s
 
+    def rest_s(self, *, is_busy: bool, took_s: float) -> float:
+        """Return how long to wait whatever changes: what comes meanwhile is seen to together."""
+        return PAUSE_S if is_busy else min(PAUSE_S, REST * took_s)
+
 
 class Placing:
     """Looks after the places of partitions. `run` it in a task."""
@@ -101,8 +108,9 @@ class Placing:
 
     async def run(self) -> None:
         """Do what there is to do, until cancelled."""
-        pace = Pace()
+        pace, now_s = Pace(), asyncio.get_running_loop().time
         while True:
+            begun_s = now_s()
             try:
                 await self._place_new()
                 is_busy = self._step_all()
@@ -115,9 +123,9 @@ class Placing:
             if self._has_acted:
                 pace.quicken()
             wait_s = pace.next_s(is_busy=is_busy)
-            if is_busy:  # at least so long: what comes meanwhile is seen to together
-                await asyncio.sleep(PAUSE_S)
-                wait_s = max(0.0, wait_s - PAUSE_S)
+            rest_s = pace.rest_s(is_busy=is_busy, took_s=now_s() - begun_s)
+            await asyncio.sleep(rest_s)
+            wait_s = max(0.0, wait_s - rest_s)
             if await self._is_asked_within(wait_s):
                 pace.quicken()
 
