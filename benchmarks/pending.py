@@ -41,7 +41,7 @@ STORM_BATCHES = 100
 POLL_S = 0.02
 TICK_MS = 100
 
-MEMORY_BAR = Bar(400, is_floor=False)
+MEMORY_BAR = Bar(300, is_floor=False)
 RESTART_BAR = Bar(10, is_floor=False)
 LATENESS_BAR = Bar(TICK_MS + 150, is_floor=False)
 STALL_BAR = Bar(50, is_floor=False)

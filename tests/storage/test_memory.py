@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tests.storage.stores import DEDUP, LOG, batch_of, message, offsets, open_store
+from waterclock.log.id_index.index import IdIndex
+from waterclock.log.id_index.runs import IdRun
 from waterclock.storage.folders import memory
 from waterclock.storage.folders.mapped_file import MappedFile
 from waterclock.storage.folders.os_folder import OsFolder
@@ -49,6 +51,18 @@ def test_a_sealed_segment_has_its_scheduled_messages_and_ids_in_files(store):
     answer = store.append(batch_of([message(4), message(99)], NOW), now_ms=NOW)
     assert answer.is_new is not None
     assert answer.is_new.tolist() == [False, True]
+
+
+def test_the_directory_of_ids_is_made_by_the_job_not_by_the_owner(store, monkeypatch):
+    given = []
+    monkeypatch.setattr(IdIndex, "replace", lambda self, base, run, untracked: given.append(run))
+    schedule(store, *range(10))
+    store.roll(NOW)
+
+    store.run_jobs()
+
+    assert [type(run) for run in given] == [IdRun]
+    assert len(given[0]) == 10
 
 
 def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):

@@ -86,8 +86,7 @@ class HotTimers:
         rows, states = self._table.find(offsets)
         can_move: Bools = (states == State.WAITING) | (states == State.READY)
         rows, due_ms = rows[can_move], due_ms[can_move]
-        self._table.due[rows] = due_ms
-        self._table.state[rows] = State.WAITING
+        self._table.move(rows, due_ms)
         self._schedule(rows, due_ms)
         self._tidy(len(offsets))
         return can_move
@@ -155,9 +154,8 @@ class HotTimers:
 
     def snapshot(self) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of all timers, firing ones included, as copies."""
-        count = self._table.count
-        is_alive = self._table.state[:count] != State.DEAD
-        return self._table.offset[:count][is_alive], self._table.due[:count][is_alive]
+        rows = np.flatnonzero(self._table.state[: self._table.count] != State.DEAD)
+        return self._table.offset[rows], self._table.due[rows]
 
     # How
 

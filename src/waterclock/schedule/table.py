@@ -1,9 +1,9 @@
 """The open timers of a partition as columns: offset (ascending), due time, state.
 
-A row is found by binary search. Retired rows are squeezed out in parts, a few for every row that is
-touched: rows [0, head) are squeezed, [head, tail) are free, [tail, count) wait. Columns grow by an
-eighth, in place where the system can remap pages, so that growing neither doubles the memory nor
-stalls.
+A row takes nine bytes (`column.py`) and is found by binary search. Retired rows are squeezed out in
+parts, a few for every row that is touched: rows [0, head) are squeezed, [head, tail) are free,
+[tail, count) wait. Columns grow by an eighth, in place where the system can remap pages, so that
+growing neither doubles the memory nor stalls.
 """
 
 from enum import IntEnum
@@ -11,6 +11,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.schedule.column import Column
 from waterclock.schedule.slot import Rows
 
 Int64s = npt.NDArray[np.int64]
@@ -20,9 +21,6 @@ States = npt.NDArray[np.uint8]
 ROWS_MIN = 1_024
 DEAD_SLACK = 65_536
 """Retired rows that are not worth squeezing out, beyond half as many as are open."""
-
-NOWHERE = -1
-"""The offset in a free row."""
 
 
 class State(IntEnum):
@@ -41,8 +39,8 @@ class Table:
     """Timers by offset."""
 
     def __init__(self) -> None:
-        self.offset: Int64s = np.zeros(ROWS_MIN, np.int64)
-        self.due: Int64s = np.zeros(ROWS_MIN, np.int64)
+        self.offset = Column(ROWS_MIN)
+        self.due = Column(ROWS_MIN)
         self.state: States = np.zeros(ROWS_MIN, np.uint8)
         self.count = 0
         """Rows in use, dead and free ones included."""
@@ -61,15 +59,30 @@ class Table:
         end = self.count + len(offsets)
         if end > len(self.offset):
             self._resize(max(end, len(self.offset) + len(self.offset) // 8))
+        if not self.offset.fits(offsets):
+            # The dead ones as well: rows are searched by offset.
+            used = np.concatenate([np.arange(self.head), np.arange(self._tail, self.count)])
+            self.offset.make_room(offsets, used)
         self.offset[self.count : end] = offsets
-        self.due[self.count : end] = due
+        self._set_due(slice(self.count, end), due)
         self.state[self.count : end] = State.WAITING
         self.count = end
         return np.arange(end - len(offsets), end)
 
+    def move(self, rows: Rows, due: Int64s) -> None:
+        """Give timers, which then wait, other due times."""
+        self._set_due(rows, due)
+        self.state[rows] = State.WAITING
+
+    def _set_due(self, rows: Rows | slice, due: Int64s) -> None:
+        if not self.due.fits(due):
+            self.due.make_room(due, np.flatnonzero(self.state[: self.count]))
+        self.due[rows] = due
+
     def _resize(self, rows: int) -> None:
-        for column in (self.offset, self.due, self.state):
-            column.resize(rows, refcheck=False)
+        self.offset.resize(rows)
+        self.due.resize(rows)
+        self.state.resize(rows, refcheck=False)
 
     def find(self, offsets: Int64s) -> tuple[Rows, States]:
         """Return the row and the state of each; the row of one that is DEAD means nothing."""
@@ -97,10 +110,10 @@ class Table:
 
     def _search(self, offsets: Int64s) -> Rows:
         """Return the row of each, or any other row if there is none."""
-        rows = self._tail + self.offset[self._tail : self.count].searchsorted(offsets)
+        rows = self.offset.search(self._tail, self.count, offsets)
         if self.head:
             is_head = offsets <= self.offset[self.head - 1]
-            rows[is_head] = self.offset[: self.head].searchsorted(offsets[is_head])
+            rows[is_head] = self.offset.search(0, self.head, offsets[is_head])
         np.minimum(rows, len(self.offset) - 1, out=rows)
         return rows
 
@@ -108,7 +121,7 @@ class Table:
         """Return the rows of the first `count` timers at or above an offset."""
         parts = []
         for start, end in ((0, self.head), (self._tail, self.count)):
-            at = start + int(self.offset[start:end].searchsorted(offset))
+            at = int(self.offset.search(start, end, np.array([offset]))[0])
             while at < end and count > 0:
                 # A part at a time: most rows are alive, and the caller wants few.
                 rows = np.flatnonzero(self.state[at : min(at + 2 * count, end)])[:count] + at
@@ -136,10 +149,11 @@ class Table:
         start, end = self._tail, min(self._tail + rows, self.count)
         keep = np.flatnonzero(self.state[start:end]) + start
         moved = slice(self.head, self.head + len(keep))
-        for column in (self.offset, self.due, self.state):
-            column[moved] = column[keep]
+        self.offset.copy(keep, moved)
+        self.due.copy(keep, moved)
+        self.state[moved] = self.state[keep]
         vacated = slice(max(moved.stop, start), end)
-        self.offset[vacated] = NOWHERE
+        self.offset.clear(vacated)
         self.state[vacated] = State.DEAD
         self._dead -= end - start - len(keep)
         self.head, self._tail = moved.stop, end

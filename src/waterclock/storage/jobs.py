@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waterclock.log.id_index.runs import IdEntries, IdPieces
+from waterclock.log.id_index.runs import IdEntries, IdPieces, IdRun
 from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.sidecar import Coverage
 from waterclock.log.sidecars.sparse_index import SparseIndex
@@ -43,6 +43,7 @@ class SaveJob:
         self._is_sealed = is_sealed
         self._flushed_end = store.flushed_end
         self._ids: IdEntries | None = None
+        self._run: IdRun | None = None
         self._due: NetDelta | None = None
         self._mutex = threading.Lock()
         self._is_saved = False
@@ -82,15 +83,18 @@ class SaveJob:
         if self._ids is not None:
             mapped = load_ids(folder, coverage)
             if mapped is not None:
-                memory.release_pages(mapped.tracked)
                 self._ids = mapped
+            # Here, not by the owner: it looks at every page, and takes tens of milliseconds.
+            self._run = IdRun(self._ids.tracked)
+            memory.release_pages(self._ids.tracked)
 
     def finish(self) -> None:
         """Let the index use the merged ids, and the store the mapped timers; by the owner."""
         ids, deltas = self._store.ids, self._store.deltas
         base = self._snapshot.coverage.base_offset
         if self._is_sealed and ids is not None and self._ids is not None:
-            ids.replace(base, *self._ids)
+            run = self._ids.tracked if self._run is None else self._run
+            ids.replace(base, run, self._ids.untracked)
         # Unless the segment was rewritten, or went, in the meantime.
         if self._due is not None and deltas.get(base) is self._snapshot.due.net():
             deltas[base] = self._due

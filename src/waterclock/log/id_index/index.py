@@ -157,15 +157,18 @@ class IdIndex:
         self.replace(self._active_base, run)
         return run
 
-    def replace(self, base_offset: int, run: Entries, untracked: Entries | None = None) -> None:
+    def replace(
+        self, base_offset: int, run: Entries | IdRun, untracked: Entries | None = None
+    ) -> None:
         """Take these entries, all or a part of those it had, as those of a closed segment.
 
-        A segment dropped in the meantime stays dropped.
+        A segment dropped in the meantime stays dropped. Of millions, give an `IdRun` that was made
+        on another thread: its directory takes a while.
         """
         assert self._active is None or base_offset != self._active_base, "the segment is active"
         if base_offset in self._sealed or base_offset in self._unsealed:
             self._unsealed.pop(base_offset, None)
-            self._sealed[base_offset] = IdRun(run)
+            self._sealed[base_offset] = run if isinstance(run, IdRun) else IdRun(run)
             if untracked is not None and not self.untracked.has_dropped(base_offset):
                 self.untracked.load(base_offset, untracked)
 
