@@ -57,7 +57,7 @@ TEST_S = 120
 ON_UVLOOP = ("tests/server/", "tests/integration/")
 """Where whole nodes are tested: in the loop they have when they are served."""
 
-_skipped: list[str] = []
+_skipped: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -157,7 +157,7 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         if not str(reason).startswith(OFFLINE):
-            _skipped.append(report.nodeid)
+            _skipped[report.nodeid] = str(reason)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -176,7 +176,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for nodeid in _forbidden_skips():
-        terminalreporter.write_line(f"skipped, which CI forbids: {nodeid}", red=True)
+        why = _skipped[nodeid]
+        terminalreporter.write_line(f"skipped, which CI forbids: {nodeid} ({why})", red=True)
 
 
 def _forbidden_skips() -> list[str]:

@@ -75,6 +75,7 @@ def _apt(folder: Path) -> list[str]:
         "Dir::Cache::srcpkgcache": "",
         "Debug::NoLocking": 1,
         "APT::Sandbox::User": "root",
+        "Acquire::Retries": 3,
     }
     return ["apt-get", *(part for k, v in options.items() for part in ("-o", f"{k}={v}"))]
 
