@@ -26,7 +26,7 @@ CLIENT = ROOT / "src/waterclock/client"
 SOURCES = {
     "client": ["connect", "Client"],
     "schedule": ["SchedulerCalls"],
-    "admin": ["Topics", "Groups", "DeadLetters", "Replays", "Snapshots"],
+    "admin": ["Topics", "Groups", "DeadLetters", "Replays", "JobRuns", "Snapshots"],
     "cluster": ["Cluster"],
     "write_registry": ["WriteRegistry"],
     "consumer.subscription": ["Subscription"],

@@ -7,16 +7,19 @@ import subprocess
 import sys
 from io import StringIO
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from rich.console import Console
 
 from waterclock.cli.commands import pipeline_run
+from waterclock.cli.commands.pipeline import tell_runs
 from waterclock.cli.commands.pipeline_run import Launch, tell
 from waterclock.model.errors import BadInput, Unreachable
+from waterclock.model.views import JobRun
 from waterclock.spark import session as sessions
-from waterclock.spark.jobs import redrive, replay, schedule
+from waterclock.spark.jobs import redrive, replay, run_telling, schedule
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.report import report
 
@@ -30,10 +33,11 @@ def no_spark(monkeypatch):
 
     def session(**shown):
         asked.append(shown)
-        return SimpleNamespace(stop=lambda: None)
+        return SimpleNamespace(stop=lambda: None, sparkContext=None)
 
     monkeypatch.setattr(sessions, "session", session)
     monkeypatch.setattr(pipeline_run, "call", lambda address, work: offsets)
+    monkeypatch.setattr(run_telling, "node_teller", lambda address: lambda run: None)
     return asked
 
 
@@ -233,3 +237,41 @@ def test_a_real_job_starts_spark_by_itself_and_says_nothing_but_its_result(node,
     assert (done.returncode, done.stderr) == (3, "")
     summary = json.loads(done.stdout)
     assert (summary["rows"], summary["rejected"]) == (1, {"due: in the past": 1})
+    runs = subprocess.run(
+        [*command, "pipeline", "runs", *where, "--json"], capture_output=True, text=True, check=True
+    )
+    (run,) = [one for one in json.loads(runs.stdout)["runs"] if one["topic"] == "pipeline-e2e"]
+    assert (run["job"], run["state"], run["rows"], run["rejected"]) == ("schedule", "done", 1, 1)
+    assert (run["rows_read"], run["report"]["rejected"]) == (2, summary["rejected"])
+
+
+def test_a_dry_run_tells_the_node_nothing(waterclock, ran, monkeypatch):
+    ran(report, Summary(job="report", rows=1))
+    heard_of: list[JobRun] = []
+    monkeypatch.setattr(run_telling, "node_teller", lambda address: heard_of.append)
+    assert waterclock("pipeline", "report", "--dry-run").exit_code == 0
+    assert heard_of == []
+    assert waterclock("pipeline", "report", "orders").exit_code == 0
+    assert [(each.job, each.topic, each.state) for each in heard_of[-1:]] == [
+        ("report", "orders", "done")
+    ]
+
+
+def test_people_see_how_runs_got_on():
+    out = StringIO()
+    at: dict[str, Any] = {"started_ms": 1_800_000_000_000, "heard_ms": 1_800_000_060_000}
+    tell_runs(
+        Console(file=out, width=200),
+        [
+            JobRun(name="a", job="compact", topic="orders", state="done", rows=1_234, **at),
+            JobRun(name="b", job="report", state="silent", **at),
+            JobRun(name="c", job="ingest", stage="reading", tasks_done=3, tasks=8, **at),
+            JobRun(name="d", job="ingest", state="failed", error="no\x1b[2Jroom", **at),
+        ],
+    )
+    lines = out.getvalue().splitlines()[1:]
+    assert "1,234" in lines[0]
+    assert "not heard from" in lines[1]
+    assert "since 2027-01-15" in lines[1]
+    assert "reading 3/8 tasks" in lines[2]
+    assert "\x1b" not in lines[3]

@@ -166,6 +166,22 @@ def test_a_message_repeats_until_it_is_ended(call, ask, topic):
     assert again.stderr == f"error: there is no recurrence '{name}'\n"
 
 
+def test_what_repeats_is_paused_and_resumed(call, ask, topic):
+    name = f"daily-{topic[-8:]}"
+    made = ask("schedule", "repeat", name, topic, "wake up", "--cron", "0 9 * * *")
+
+    paused = ask("schedule", "pause", name)
+    assert paused == {**made, "next_ms": None, "is_paused": True}
+    assert ask("schedule", "repeats", topic)["recurrences"] == [paused]
+    assert "paused" in call("schedule", "repeats", topic).stdout
+    assert f"schedule resume {name}" in call("schedule", "pause", name).stdout
+    assert ask("schedule", "list", topic)["total"] == 0
+    assert ask("schedule", "resume", name) == made
+    assert ask("schedule", "list", topic)["total"] == 1
+    missing = call("schedule", "pause", "none")
+    assert missing.stderr == "error: there is no recurrence 'none'\n"
+
+
 def test_who_makes_a_topic_by_repeating_is_told(call, topic):
     mistyped = f"{topic}-mistyped"
     wanted = ("schedule", "repeat", f"daily-{topic[-8:]}", mistyped, "up", "--every", "1h")

@@ -120,6 +120,8 @@ def test_everything_else_has_its_twin(tmp_path):
             assert sum(each.count for each in client.count_scheduled()) == 0
             repeated = client.repeat("tidy", "orders", b"x", every="1h")
             assert [each.name for each in client.recurrences()] == [repeated.name]
+            assert client.pause_repeating(repeated).is_paused
+            assert client.resume_repeating("tidy").next == repeated.next
             assert client.stop_repeating("tidy")
 
             client.publish("orders", b"now")

@@ -128,6 +128,11 @@ async def test_a_rule_makes_a_recurrence(tmp_path):
             daily.name,
             "tidy",
         }
+        paused = await client.pause_repeating(hourly)
+        assert (paused.is_paused, paused.next) == (True, None)
+        assert (await client.resume_repeating("tidy")).next == hourly.next
+        with pytest.raises(NotFound, match="none"):
+            await client.pause_repeating("none")
         assert await client.stop_repeating("tidy")
         assert await client.stop_repeating(daily)
         assert not await client.stop_repeating("tidy")

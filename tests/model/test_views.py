@@ -28,6 +28,7 @@ CARRIERS: dict[type, Any] = {
     views.ReplayInfo: admin_pb2.ReplayInfo,
     views.SnapshotPartitionInfo: admin_pb2.Snapshot.Partition,
     views.SnapshotInfo: admin_pb2.Snapshot,
+    views.JobRun: admin_pb2.JobRun,
     views.WriteBegun: write_registry_pb2.BeginWriteResponse,
     views.WriterInfo: write_registry_pb2.Writer,
     views.RequestLimits: admin_pb2.NodeInfo.Limits,

@@ -401,20 +401,3 @@ async def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(opened, re
         with pytest.raises(BadInput, match=problem):
             await here.recurrences.put(refused)
         assert here.recurrences.list() == []
-
-
-async def test_a_recurrence_that_is_paused_is_kept_and_comes_again_when_it_is_resumed(opened):
-    async with opened() as here:
-        await here.recurrences.put(every())
-        paused = await here.recurrences.put(every(is_paused=True))
-        await here.recurrences.settle()
-        assert (paused.is_paused, paused.next_ms) == (True, 0)
-        assert await scheduled(here) == []
-    async with opened() as here:
-        await here.recurrences.settle()
-        [listed] = here.recurrences.list()
-        assert (listed.is_paused, listed.next_ms) == (True, 0)
-
-        await here.recurrences.put(every())
-
-        assert await scheduled(here) == [MINUTE_MS]

@@ -275,6 +275,8 @@ CHANGES = {
     "purgeDeadLetters": "Admin/PurgeDeadLetters",
     "putRecurrence": "Scheduler/PutRecurrence",
     "deleteRecurrence": "Scheduler/DeleteRecurrence",
+    "pauseRecurrence": "Scheduler/PauseRecurrence",
+    "resumeRecurrence": "Scheduler/ResumeRecurrence",
     "deleteReplay": "Admin/DeleteReplay",
     "drainNode": "Admin/DrainNode",
     "movePartition": "Admin/MovePartition",

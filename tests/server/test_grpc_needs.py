@@ -160,6 +160,8 @@ def request_of(name: str, method: MethodDescriptor) -> Proto:
         request.begin.SetInParent()
     if method.name == "ServerReflectionInfo":
         request.list_services = ""
+    if method.name == "PutJobRun":
+        request.run.job, request.run.state = "compact", "running"
     return cast(Proto, request)
 
 

@@ -66,6 +66,7 @@ BODIES: dict[str, object] = {
     "createTopic": {"topic": "mine", "ifAbsent": True},
     "reportReplay": {"positions": [{"partition": 0, "offset": 0}]},
     "putRecurrence": {"topic": "mine", "every": "1h", "value": "x"},
+    "putJobRun": {"job": "compact", "topic": "mine"},
 }
 
 

@@ -207,6 +207,13 @@ async def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
         of_topic = (await client.get("/recurrences?topic=ticks")).json()["recurrences"]
         assert of_topic == [ticks]
 
+        paused = await client.post("/recurrences/weekly/pause", {})
+        assert (paused.status, paused.json()) == (200, {**response, "nextMs": 0, "isPaused": True})
+        assert (await client.get("/recurrences/weekly")).json() == paused.json()
+        resumed = await client.post("/recurrences/weekly/resume", {})
+        assert (resumed.status, resumed.json()) == (200, response)
+        assert (await client.post("/recurrences/none/pause", {})).status == 404
+
         assert (await client.delete("/recurrences/weekly")).status == 204
         assert (await client.delete("/recurrences/weekly")).status == 404
         assert (await client.get("/recurrences/weekly")).status == 404

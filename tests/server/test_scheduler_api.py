@@ -301,6 +301,14 @@ async def test_a_recurrence_is_put_listed_and_deleted(tmp_path):
         assert put == recurrence
         assert [one.name for one in everything.recurrences] == ["daily", "often"]
         assert len(await listed(it)) == 1
+        paused = await it.scheduler.PauseRecurrence(pb.PauseRecurrenceRequest(name="daily"))
+        assert (paused.is_paused, paused.next_ms, await listed(it)) == (True, 0, [])
+        resumed = await it.scheduler.ResumeRecurrence(pb.ResumeRecurrenceRequest(name="daily"))
+        assert [resumed] == list(of_topic.recurrences)
+        assert len(await listed(it)) == 1
+        none = pb.PauseRecurrenceRequest(name="none")
+        code, details, _ = await failure(it.scheduler.PauseRecurrence(none))
+        assert (code, details) == (StatusCode.NOT_FOUND, "there is no recurrence 'none'")
         deleted = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
         again = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
         assert (deleted.existed, again.existed) == (True, False)

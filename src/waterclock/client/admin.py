@@ -1,4 +1,4 @@
-"""Looking after a node: topics, groups, dead letters, replays, snapshots."""
+"""Looking after a node: topics, groups, dead letters, replays, runs of jobs, snapshots."""
 
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -9,10 +9,11 @@ from typing import Literal
 from waterclock.client.calls import Calls, DoneBefore
 from waterclock.client.due import When, past_ms, span_ms
 from waterclock.model.errors import AlreadyExists, BadInput, NotFound
-from waterclock.model.protobuf import from_proto
+from waterclock.model.protobuf import from_proto, to_proto
 from waterclock.model.views import (
     DeadLetter,
     GroupInfo,
+    JobRun,
     Position,
     ReplayInfo,
     SnapshotInfo,
@@ -231,6 +232,26 @@ class Replays:
         request = admin_pb2.DeleteReplayRequest(name=name)
         answer = await self._connection.call(self._connection.admin.DeleteReplay, request)
         return answer.existed
+
+
+class JobRuns:
+    """Look at the last runs of jobs; and for jobs, tell of one."""
+
+    def __init__(self, connection: Calls) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[JobRun]:
+        """Return the last runs of topics that one may read, the newest first."""
+        request = admin_pb2.ListJobRunsRequest()
+        answer = await self._connection.call(self._connection.admin.ListJobRuns, request)
+        return [from_proto(each, JobRun) for each in answer.runs]
+
+    async def put(self, run: JobRun) -> JobRun:
+        """Tell of a run, again and again while it goes on; return it as the node knows it, whose
+        clock its times are of. A run that has ended stays as it is."""
+        request = admin_pb2.PutJobRunRequest(run=to_proto(run, admin_pb2.JobRun))
+        answer = await self._connection.call(self._connection.admin.PutJobRun, request)
+        return from_proto(answer, JobRun)
 
 
 class Snapshots:

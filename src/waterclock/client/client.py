@@ -20,6 +20,7 @@ import pyarrow as pa
 from waterclock.client.admin import (
     DeadLetters,
     Groups,
+    JobRuns,
     Replays,
     Snapshots,
     StartAt,
@@ -99,6 +100,7 @@ class Client(SchedulerCalls):
         self.replays = Replays(self._connection)
         self.write_registry = WriteRegistry(self._connection)
         self.snapshots = Snapshots(self._connection)
+        self.job_runs = JobRuns(self._connection)
         calls = StreamCalls(self._connection, http_address)
         self.streams = Streams(calls)
         self.cluster = Cluster(calls)

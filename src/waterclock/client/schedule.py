@@ -199,10 +199,21 @@ class SchedulerCalls:
 
     async def stop_repeating(self, recurrence: str | Recurrence) -> bool:
         """Delete a recurrence; return whether there was one of that name."""
-        name = recurrence if isinstance(recurrence, str) else recurrence.name
-        request = scheduler_pb2.DeleteRecurrenceRequest(name=name)
+        request = scheduler_pb2.DeleteRecurrenceRequest(name=_name(recurrence))
         answer = await self._connection.call(self._connection.scheduler.DeleteRecurrence, request)
         return answer.existed
+
+    async def pause_repeating(self, recurrence: str | Recurrence) -> Recurrence:
+        """Keep a recurrence and let nothing of it come; what waits of it is cancelled."""
+        request = scheduler_pb2.PauseRecurrenceRequest(name=_name(recurrence))
+        answer = await self._connection.call(self._connection.scheduler.PauseRecurrence, request)
+        return from_proto(answer, Recurrence)
+
+    async def resume_repeating(self, recurrence: str | Recurrence) -> Recurrence:
+        """Let a recurrence come again, from now on; what it missed is not made up for."""
+        request = scheduler_pb2.ResumeRecurrenceRequest(name=_name(recurrence))
+        answer = await self._connection.call(self._connection.scheduler.ResumeRecurrence, request)
+        return from_proto(answer, Recurrence)
 
     def _filter(
         self,
@@ -247,6 +258,10 @@ def _rule(cron: str | Cron | None, every: timedelta | str | Every | None, zone: 
         return checked
     assert every is not None
     return every if isinstance(every, Every) else Every(every)
+
+
+def _name(recurrence: str | Recurrence) -> str:
+    return recurrence if isinstance(recurrence, str) else recurrence.name
 
 
 def _pending(

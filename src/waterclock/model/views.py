@@ -274,7 +274,7 @@ class Recurrence(View, frozen=True, kw_only=True, omit_defaults=True):
     made_partitions: int = 0
     """Not 0: there was no such topic; putting this made it, with so many partitions."""
     is_paused: bool = False
-    """It is kept, and nothing of it comes, until it is put again without."""
+    """It is kept, and nothing of it comes, until it is resumed."""
 
     @property
     def next(self) -> datetime | None:
@@ -289,6 +289,56 @@ class ReplayInfo(View, frozen=True):
     topic: str
     done: tuple[Position, ...]
     ends: tuple[Position, ...]
+
+
+RUN_STATES = ("running", "done", "failed")
+"""What a run tells of itself. The node shows one as `silent` that tells nothing any more."""
+
+
+class JobRun(View, frozen=True):
+    """A run of a job of the pipeline, as it told of itself; its times are the node's."""
+
+    name: str
+    job: str
+    topic: str = ""
+    """The topic it is of; empty: of all, or of several."""
+    state: str = "running"
+    """`running`, `done`, `failed`; `silent` if it goes on, and was not heard from for long."""
+    started_ms: int = 0
+    heard_ms: int = 0
+    """When it last told anything."""
+    ended_ms: int = 0
+    """0: not yet, as far as is known."""
+    stage: str = ""
+    """What it is doing."""
+    tasks_done: int = 0
+    tasks: int = 0
+    """Of Spark, in the stages at work."""
+    rows_read: int | None = None
+    """Rows, as the counts below: None if the job does not count them."""
+    rows: int | None = None
+    """Written, sent or kept."""
+    rejected: int | None = None
+    size_bytes: int | None = None
+    error: str = ""
+    """Why it failed."""
+    report: str = ""
+    """Its summary, the JSON text that the command prints; empty until it is done."""
+
+    @property
+    def started(self) -> datetime:
+        """When the node first heard of it."""
+        return time_of(self.started_ms)
+
+    @property
+    def heard(self) -> datetime:
+        """When the node last heard of it."""
+        return time_of(self.heard_ms)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended; None: it did not, as far as is known."""
+        return time_of(self.ended_ms) if self.ended_ms else None
 
 
 class SnapshotPartitionInfo(View, frozen=True):

@@ -42,6 +42,7 @@ from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards
 from waterclock.node.history.recorder import Recorder
+from waterclock.node.job_runs import JobRuns
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import LOG, Metadata, open_metadata
 from waterclock.node.partition.host import PartitionHost
@@ -153,6 +154,7 @@ class Node:
         self.snapshots = Snapshots(self.topics, self.metadata, folders)
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
+        self.job_runs = JobRuns(self.metadata, clock)
         self._make_streams(path)
         self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
         self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
@@ -160,15 +162,9 @@ class Node:
 
     def _make_topics(self, path: Path) -> Topics:
         return (Topics if self._replication is None else ReplicatedTopics)(
-            path,
-            self.metadata,
-            config=self.config,
-            clock=self.clock,
-            threads=self._threads,
-            tasks=self._tasks,
-            on_failed=self._fail,
-            on_full=self._note_full,
-        )
+            path, self.metadata, config=self.config, clock=self.clock, threads=self._threads,
+            tasks=self._tasks, on_failed=self._fail, on_full=self._note_full,
+        )  # fmt: skip
 
     def _open_records(self, folder: Path, log_id: bytes) -> Metadata:
         if self._replication is None:

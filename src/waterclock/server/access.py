@@ -13,8 +13,9 @@ What both APIs need:
     consume     a topic as a member of a group; answering, moving and forgetting that group;
                 receiving from streams
     schedule    cancelling, rescheduling; recurrences, by the topic they are of
-    read        messages of the past, dead letters, what is scheduled, groups, settings; replays, by
-                the topic they are of; on everything (`*`): the node itself and its metrics
+    read        messages of the past, dead letters, what is scheduled, groups, settings; replays and
+                runs of jobs, by the topic they are of; on everything (`*`): the node itself and
+                its metrics
     admin       changing and deleting topics; deleting streams; dropping dead letters; the rest
 
 A recurrence or a replay that has a name is known by the topic it is of: who may not use that topic

@@ -1011,6 +1011,149 @@ class DeleteSnapshotResponse(_message.Message):
 Global___DeleteSnapshotResponse: _TypeAlias = DeleteSnapshotResponse  # noqa: Y015
 
 @_typing.final
+class JobRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    HEARD_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    TASKS_DONE_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    ROWS_READ_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    job: _builtins.str
+    topic: _builtins.str
+    """the one it is of; empty: of all, or of several"""
+    state: _builtins.str
+    """running, done, failed; or silent, if it was not heard from for a minute"""
+    started_ms: _builtins.int
+    """the node's clock, as all times; what is put here does not count"""
+    heard_ms: _builtins.int
+    ended_ms: _builtins.int
+    """0: not yet"""
+    stage: _builtins.str
+    """what it is doing"""
+    tasks_done: _builtins.int
+    """of Spark, in the stages at work"""
+    tasks: _builtins.int
+    rows_read: _builtins.int
+    rows: _builtins.int
+    """written, sent or kept"""
+    rejected: _builtins.int
+    size_bytes: _builtins.int
+    error: _builtins.str
+    """why it failed"""
+    report: _builtins.str
+    """its summary, as JSON"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        job: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        state: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
+        heard_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        stage: _builtins.str = ...,
+        tasks_done: _builtins.int = ...,
+        tasks: _builtins.int = ...,
+        rows_read: _builtins.int | None = ...,
+        rows: _builtins.int | None = ...,
+        rejected: _builtins.int | None = ...,
+        size_bytes: _builtins.int | None = ...,
+        error: _builtins.str = ...,
+        report: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rejected", b"_rejected", "_rows", b"_rows", "_rows_read", b"_rows_read", "_size_bytes", b"_size_bytes", "rejected", b"rejected", "rows", b"rows", "rows_read", b"rows_read", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rejected", b"_rejected", "_rows", b"_rows", "_rows_read", b"_rows_read", "_size_bytes", b"_size_bytes", "ended_ms", b"ended_ms", "error", b"error", "heard_ms", b"heard_ms", "job", b"job", "name", b"name", "rejected", b"rejected", "report", b"report", "rows", b"rows", "rows_read", b"rows_read", "size_bytes", b"size_bytes", "stage", b"stage", "started_ms", b"started_ms", "state", b"state", "tasks", b"tasks", "tasks_done", b"tasks_done", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rejected: _TypeAlias = _typing.Literal["rejected"]  # noqa: Y015
+    _WhichOneofArgType__rejected: _TypeAlias = _typing.Literal["_rejected", b"_rejected"]  # noqa: Y015
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    _WhichOneofReturnType__rows_read: _TypeAlias = _typing.Literal["rows_read"]  # noqa: Y015
+    _WhichOneofArgType__rows_read: _TypeAlias = _typing.Literal["_rows_read", b"_rows_read"]  # noqa: Y015
+    _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rejected) -> _WhichOneofReturnType__rejected | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows_read) -> _WhichOneofReturnType__rows_read | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_bytes) -> _WhichOneofReturnType__size_bytes | None: ...
+
+Global___JobRun: _TypeAlias = JobRun  # noqa: Y015
+
+@_typing.final
+class PutJobRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___JobRun: ...
+    def __init__(
+        self,
+        *,
+        run: Global___JobRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutJobRunRequest: _TypeAlias = PutJobRunRequest  # noqa: Y015
+
+@_typing.final
+class ListJobRunsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJobRunsRequest: _TypeAlias = ListJobRunsRequest  # noqa: Y015
+
+@_typing.final
+class ListJobRunsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobRun]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___JobRun] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJobRunsResponse: _TypeAlias = ListJobRunsResponse  # noqa: Y015
+
+@_typing.final
 class GetNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

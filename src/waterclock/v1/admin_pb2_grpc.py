@@ -124,6 +124,16 @@ class AdminStub:
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
                 _registered_method=True)
+        self.PutJobRun = channel.unary_unary(
+                '/waterclock.v1.Admin/PutJobRun',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.PutJobRunRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.JobRun.FromString,
+                _registered_method=True)
+        self.ListJobRuns = channel.unary_unary(
+                '/waterclock.v1.Admin/ListJobRuns',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.ListJobRunsRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.ListJobRunsResponse.FromString,
+                _registered_method=True)
         self.GetNode = channel.unary_unary(
                 '/waterclock.v1.Admin/GetNode',
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
@@ -269,6 +279,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutJobRun(self, request, context):
+        """Tell of a run of a job: that it has begun, how far it is, how it ended. Durable before it is answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobRuns(self, request, context):
+        """The last runs, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -395,6 +419,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DeleteSnapshot,
                     request_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.SerializeToString,
+            ),
+            'PutJobRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutJobRun,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.PutJobRunRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.JobRun.SerializeToString,
+            ),
+            'ListJobRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobRuns,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.ListJobRunsRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.ListJobRunsResponse.SerializeToString,
             ),
             'GetNode': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNode,
@@ -908,6 +942,60 @@ class Admin:
             '/waterclock.v1.Admin/DeleteSnapshot',
             waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
             waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutJobRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/PutJobRun',
+            waterclock_dot_v1_dot_admin__pb2.PutJobRunRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.JobRun.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/ListJobRuns',
+            waterclock_dot_v1_dot_admin__pb2.ListJobRunsRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.ListJobRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

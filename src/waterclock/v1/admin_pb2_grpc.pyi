@@ -57,6 +57,10 @@ class AdminStub:
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]
     """Use a snapshot no more. Its files stay."""
+    PutJobRun: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PutJobRunRequest, _admin_pb2.JobRun]
+    """Tell of a run of a job: that it has begun, how far it is, how it ended. Durable before it is answered."""
+    ListJobRuns: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobRunsRequest, _admin_pb2.ListJobRunsResponse]
+    """The last runs, the newest first."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]
     GetPlacement: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]
     """Where topics are replicated: what people want moved, and how much of it is left."""
@@ -96,6 +100,10 @@ class AdminAsyncStub(AdminStub):
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
     """Use a snapshot no more. Its files stay."""
+    PutJobRun: _aio.UnaryUnaryMultiCallable[_admin_pb2.PutJobRunRequest, _admin_pb2.JobRun]  # type: ignore[assignment]
+    """Tell of a run of a job: that it has begun, how far it is, how it ended. Durable before it is answered."""
+    ListJobRuns: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobRunsRequest, _admin_pb2.ListJobRunsResponse]  # type: ignore[assignment]
+    """The last runs, the newest first."""
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]  # type: ignore[assignment]
     GetPlacement: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]  # type: ignore[assignment]
     """Where topics are replicated: what people want moved, and how much of it is left."""
@@ -240,6 +248,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DeleteSnapshotResponse, _abc.Awaitable[_admin_pb2.DeleteSnapshotResponse]]:
         """Use a snapshot no more. Its files stay."""
+
+    @_abc_1.abstractmethod
+    def PutJobRun(
+        self,
+        request: _admin_pb2.PutJobRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.JobRun, _abc.Awaitable[_admin_pb2.JobRun]]:
+        """Tell of a run of a job: that it has begun, how far it is, how it ended. Durable before it is answered."""
+
+    @_abc_1.abstractmethod
+    def ListJobRuns(
+        self,
+        request: _admin_pb2.ListJobRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListJobRunsResponse, _abc.Awaitable[_admin_pb2.ListJobRunsResponse]]:
+        """The last runs, the newest first."""
 
     @_abc_1.abstractmethod
     def GetNode(

@@ -541,7 +541,7 @@ class Recurrence(_message.Message):
     made_partitions: _builtins.int
     """not 0, when it is put: there was no such topic; it was made, with so many partitions"""
     is_paused: _builtins.bool
-    """it is kept, and nothing of it comes, until it is put again without"""
+    """it is kept, and nothing of it comes, until it is resumed"""
     @_builtins.property
     def message(self) -> _broker_pb2.Message:
         """without id and due time: each occurrence gets its own"""
@@ -643,6 +643,44 @@ class DeleteRecurrenceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteRecurrenceResponse: _TypeAlias = DeleteRecurrenceResponse  # noqa: Y015
+
+@_typing.final
+class PauseRecurrenceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRecurrenceRequest: _TypeAlias = PauseRecurrenceRequest  # noqa: Y015
+
+@_typing.final
+class ResumeRecurrenceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRecurrenceRequest: _TypeAlias = ResumeRecurrenceRequest  # noqa: Y015
 
 @_typing.final
 class ListRecurrencesRequest(_message.Message):

@@ -69,6 +69,16 @@ class SchedulerStub:
                 request_serializer=waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceResponse.FromString,
                 _registered_method=True)
+        self.PauseRecurrence = channel.unary_unary(
+                '/waterclock.v1.Scheduler/PauseRecurrence',
+                request_serializer=waterclock_dot_v1_dot_scheduler__pb2.PauseRecurrenceRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_scheduler__pb2.Recurrence.FromString,
+                _registered_method=True)
+        self.ResumeRecurrence = channel.unary_unary(
+                '/waterclock.v1.Scheduler/ResumeRecurrence',
+                request_serializer=waterclock_dot_v1_dot_scheduler__pb2.ResumeRecurrenceRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_scheduler__pb2.Recurrence.FromString,
+                _registered_method=True)
         self.ListRecurrences = channel.unary_unary(
                 '/waterclock.v1.Scheduler/ListRecurrences',
                 request_serializer=waterclock_dot_v1_dot_scheduler__pb2.ListRecurrencesRequest.SerializeToString,
@@ -128,6 +138,20 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseRecurrence(self, request, context):
+        """Keep it, and let nothing of it come; what it has scheduled is cancelled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRecurrence(self, request, context):
+        """Let it come again, from now on; what it missed is not made up for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRecurrences(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -178,6 +202,16 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.DeleteRecurrence,
                     request_deserializer=waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceResponse.SerializeToString,
+            ),
+            'PauseRecurrence': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseRecurrence,
+                    request_deserializer=waterclock_dot_v1_dot_scheduler__pb2.PauseRecurrenceRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_scheduler__pb2.Recurrence.SerializeToString,
+            ),
+            'ResumeRecurrence': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRecurrence,
+                    request_deserializer=waterclock_dot_v1_dot_scheduler__pb2.ResumeRecurrenceRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_scheduler__pb2.Recurrence.SerializeToString,
             ),
             'ListRecurrences': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRecurrences,
@@ -379,6 +413,60 @@ class Scheduler:
             '/waterclock.v1.Scheduler/DeleteRecurrence',
             waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceRequest.SerializeToString,
             waterclock_dot_v1_dot_scheduler__pb2.DeleteRecurrenceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseRecurrence(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Scheduler/PauseRecurrence',
+            waterclock_dot_v1_dot_scheduler__pb2.PauseRecurrenceRequest.SerializeToString,
+            waterclock_dot_v1_dot_scheduler__pb2.Recurrence.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRecurrence(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Scheduler/ResumeRecurrence',
+            waterclock_dot_v1_dot_scheduler__pb2.ResumeRecurrenceRequest.SerializeToString,
+            waterclock_dot_v1_dot_scheduler__pb2.Recurrence.FromString,
             options,
             channel_credentials,
             insecure,

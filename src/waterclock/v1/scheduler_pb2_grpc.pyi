@@ -40,6 +40,10 @@ class SchedulerStub:
     PutRecurrence: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.PutRecurrenceRequest, _scheduler_pb2.Recurrence]
     """Create a recurrence or replace the one of that name."""
     DeleteRecurrence: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.DeleteRecurrenceRequest, _scheduler_pb2.DeleteRecurrenceResponse]
+    PauseRecurrence: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.PauseRecurrenceRequest, _scheduler_pb2.Recurrence]
+    """Keep it, and let nothing of it come; what it has scheduled is cancelled."""
+    ResumeRecurrence: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ResumeRecurrenceRequest, _scheduler_pb2.Recurrence]
+    """Let it come again, from now on; what it missed is not made up for."""
     ListRecurrences: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListRecurrencesRequest, _scheduler_pb2.ListRecurrencesResponse]
     ListTimes: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListTimesRequest, _scheduler_pb2.ListTimesResponse]
     """When a rule would let a message come, without making anything."""
@@ -56,6 +60,10 @@ class SchedulerAsyncStub(SchedulerStub):
     PutRecurrence: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PutRecurrenceRequest, _scheduler_pb2.Recurrence]  # type: ignore[assignment]
     """Create a recurrence or replace the one of that name."""
     DeleteRecurrence: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.DeleteRecurrenceRequest, _scheduler_pb2.DeleteRecurrenceResponse]  # type: ignore[assignment]
+    PauseRecurrence: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PauseRecurrenceRequest, _scheduler_pb2.Recurrence]  # type: ignore[assignment]
+    """Keep it, and let nothing of it come; what it has scheduled is cancelled."""
+    ResumeRecurrence: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ResumeRecurrenceRequest, _scheduler_pb2.Recurrence]  # type: ignore[assignment]
+    """Let it come again, from now on; what it missed is not made up for."""
     ListRecurrences: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListRecurrencesRequest, _scheduler_pb2.ListRecurrencesResponse]  # type: ignore[assignment]
     ListTimes: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListTimesRequest, _scheduler_pb2.ListTimesResponse]  # type: ignore[assignment]
     """When a rule would let a message come, without making anything."""
@@ -111,6 +119,22 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.DeleteRecurrenceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.DeleteRecurrenceResponse, _abc.Awaitable[_scheduler_pb2.DeleteRecurrenceResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PauseRecurrence(
+        self,
+        request: _scheduler_pb2.PauseRecurrenceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.Recurrence, _abc.Awaitable[_scheduler_pb2.Recurrence]]:
+        """Keep it, and let nothing of it come; what it has scheduled is cancelled."""
+
+    @_abc_1.abstractmethod
+    def ResumeRecurrence(
+        self,
+        request: _scheduler_pb2.ResumeRecurrenceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.Recurrence, _abc.Awaitable[_scheduler_pb2.Recurrence]]:
+        """Let it come again, from now on; what it missed is not made up for."""
 
     @_abc_1.abstractmethod
     def ListRecurrences(

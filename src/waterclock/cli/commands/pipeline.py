@@ -5,18 +5,33 @@ docs/spark.md). They end with 0; 1 if something failed; 2 if an option is nonsen
 done but some rows were refused.
 """
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from waterclock.cli.commands.pipeline_run import Launch, run
 from waterclock.cli.local_zone import here
+from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Topic
+from waterclock.cli.output.messages import view_json
+from waterclock.cli.output.terminal import (
+    console,
+    one_line,
+    print_json,
+    say,
+    size_text,
+    table,
+    time_text,
+)
 from waterclock.model.errors import BadInput
 from waterclock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from waterclock.cli.commands.pipeline_run import Job
+    from waterclock.model.views import JobRun
 
 app = typer.Typer(
     help="Bulk jobs on Spark: ingest, compact, replay, schedule, redrive, report.",
@@ -94,7 +109,8 @@ def ingest(
         return lambda spark, reporter: job.run(spark, options, reporter)
 
     reads = [source] if files is None and kafka is None else None
-    run(Launch(address, master, conf, as_json), prepare, reads=reads)
+    run_of = None if dry_run else ("ingest", to_topic or dlq or source + DEAD_LETTERS)
+    run(Launch(address, master, conf, as_json), prepare, reads=reads, run_of=run_of)
 
 
 @app.command("compact")
@@ -121,7 +137,8 @@ def compact(
         )
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=[topic])
+    run_of = None if dry_run else ("compact", topic)
+    run(Launch(address, master, conf, as_json), prepare, reads=[topic], run_of=run_of)
 
 
 @app.command("replay")
@@ -170,7 +187,8 @@ def replay(
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=[topic])
+    run_of = None if dry_run else ("replay", topic)
+    run(Launch(address, master, conf, as_json), prepare, reads=[topic], run_of=run_of)
 
 
 @app.command("schedule")
@@ -228,7 +246,8 @@ def schedule(
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=None)
+    run_of = None if dry_run else ("schedule", topic)
+    run(Launch(address, master, conf, as_json), prepare, reads=None, run_of=run_of)
 
 
 @app.command("redrive")
@@ -271,7 +290,10 @@ def redrive(
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=[topic + DEAD_LETTERS])
+    run_of = None if dry_run else ("redrive", topic)
+    run(
+        Launch(address, master, conf, as_json), prepare, reads=[topic + DEAD_LETTERS], run_of=run_of
+    )
 
 
 @app.command("report")
@@ -302,7 +324,48 @@ def report(
         )  # fmt: skip
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=topics or [])
+    run_of = None if dry_run else ("report", topics[0] if topics and len(topics) == 1 else "")
+    run(Launch(address, master, conf, as_json), prepare, reads=topics or [], run_of=run_of)
+
+
+@app.command("runs")
+def runs(address: Address = None, as_json: AsJson = False) -> None:
+    """Show the last runs of these jobs: when, how far, what came of it."""
+    found = call(address, lambda client: client.job_runs.list())
+    if as_json:
+        print_json({"runs": [_run_json(each) for each in found]})
+    elif found:
+        tell_runs(console(), found)
+    else:
+        say("No runs: `waterclock pipeline report` makes one.")
+
+
+def _run_json(run: "JobRun") -> dict[str, object]:
+    """Return a run for machines, its report as the object it is: whoever told of it may have sent
+    any text."""
+    try:
+        report = json.loads(run.report or "null")
+    except (ValueError, RecursionError):
+        report = run.report
+    return {**view_json(run), "report": report}
+
+
+def tell_runs(out: "Console", found: "list[JobRun]") -> None:
+    """Show a line for each run."""
+    lines = table(out, "job", "topic", "started", "state", ">rows", ">refused", ">bytes", "~what")
+    for each in found:
+        state = "not heard from" if each.state == "silent" else each.state
+        what = f"since {time_text(each.heard_ms)}" if each.state == "silent" else each.error
+        if each.state == "running":
+            tasks = f" {each.tasks_done}/{each.tasks} tasks" if each.tasks else ""
+            what = f"{each.stage}{tasks}"
+        lines.add_row(
+            each.job, each.topic or "all", time_text(each.started_ms), state,
+            "" if each.rows is None else f"{each.rows:,}",
+            "" if each.rejected is None else f"{each.rejected:,}",
+            "" if each.size_bytes is None else size_text(each.size_bytes), one_line(what),
+        )  # fmt: skip
+    out.print(lines)
 
 
 def _expressions(given: list[str] | None) -> dict[str, str]:

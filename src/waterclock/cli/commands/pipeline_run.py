@@ -67,18 +67,25 @@ class Launch:
         return found
 
 
-def run(launch: Launch, prepare: "Callable[[], Job]", *, reads: Sequence[str] | None) -> None:
+def run(
+    launch: Launch,
+    prepare: "Callable[[], Job]",
+    *,
+    reads: Sequence[str] | None,
+    run_of: tuple[str, str] | None,
+) -> None:
     """Run a job and end the command with its exit code; `prepare` imports what needs Spark.
 
     `reads` are the topics it reads, all if empty; None if it reads something else. One that is not
-    there is an error before Spark is started.
+    there is an error before Spark is started. `run_of` is what the node is told of the run: the
+    job, and the topic it is of, empty if it is of several; None: nothing, as of a dry run.
     """
     began = time.monotonic()
     try:
         settings = launch.settings()
         offsets = call(launch.address, lambda client: _offsets(client, reads))
         is_short = reads is not None and offsets <= SHORT_OFFSETS_MAX
-        summary = _ran(launch, settings, prepare, is_short=is_short)
+        summary = _ran(launch, settings, prepare, is_short=is_short, run_of=run_of)
     except WaterclockError as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE if isinstance(error, BadInput) else EXIT_FAILED) from error
@@ -111,12 +118,18 @@ def _check_there(name: str, found: Collection[str]) -> None:
 
 
 def _ran(
-    launch: Launch, settings: Mapping[str, str], prepare: "Callable[[], Job]", *, is_short: bool
+    launch: Launch,
+    settings: Mapping[str, str],
+    prepare: "Callable[[], Job]",
+    *,
+    is_short: bool,
+    run_of: tuple[str, str] | None,
 ) -> "Summary":
     try:
         from pyspark.errors import PySparkException
 
-        from waterclock.spark.jobs.progress import reporter_of
+        from waterclock.spark.jobs import run_telling
+        from waterclock.spark.jobs.progress import reporter_of, tasks_in
         from waterclock.spark.session import session
     except ImportError as error:
         raise BadConfig("spark", f"Spark is not installed: {_NO_SPARK}") from error
@@ -129,21 +142,31 @@ def _ran(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with _ended_by_sigterm(), _log_file() as log:
         try:
-            with busy("Starting Spark"):
-                spark = session(
-                    master=launch.master or "", app="waterclock pipeline", settings=settings,
-                    log=log, is_short=is_short,
-                )  # fmt: skip
-            try:
-                return job(spark, reporter_of(spark, is_wanted=not launch.as_json))
-            finally:
-                spark.stop()
+            with run_telling.telling(run_of, launch.address, _why) as telling:
+                with busy("Starting Spark"):
+                    spark = session(
+                        master=launch.master or "", app="waterclock pipeline", settings=settings,
+                        log=log, is_short=is_short,
+                    )  # fmt: skip
+                try:
+                    shown = reporter_of(spark, is_wanted=not launch.as_json)
+                    summary = job(spark, telling.reporter(shown, tasks_in(spark)))
+                    telling.end(summary)
+                    return summary
+                finally:
+                    spark.stop()
         except (PySparkException, Py4JError) as error:
             print(f"error: {one_line(failure_line(error))}", file=sys.stderr)
             print(f"What Spark said is in {log.name}", file=sys.stderr)
             raise typer.Exit(EXIT_FAILED) from error
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _why(error: BaseException) -> str:
+    """Return the line that the node is told of why a run ended."""
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    return "interrupted" if is_interrupted else one_line(failure_line(error))
 
 
 def failure_line(error: BaseException) -> str:

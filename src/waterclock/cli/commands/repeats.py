@@ -1,4 +1,5 @@
-"""`waterclock schedule repeat`, `repeats` and `unrepeat`: messages published again and again.
+"""`waterclock schedule repeat`, `repeats`, `pause`, `resume` and `unrepeat`: messages published
+again and again.
 
 A recurrence has a name; making one anew under its name replaces it. The occurrence that is next
 waits among the scheduled messages of its topic.
@@ -121,6 +122,21 @@ def unrepeat(
         say(f"Ended {name}.")
 
 
+def pause(name: Name, address: Address = None, as_json: AsJson = False) -> None:
+    """Keep a recurrence and let nothing of it come; the occurrence that waits is cancelled."""
+    found = call(address, lambda client: client.schedule.pause_repeating(name))
+    if as_json:
+        print_json(plain(found))
+    else:
+        say(f"Paused {name}; `waterclock schedule resume {name}` lets it go on.")
+
+
+def resume(name: Name, address: Address = None, as_json: AsJson = False) -> None:
+    """Let a paused recurrence come again, from now on; what it missed is not made up for."""
+    found = call(address, lambda client: client.schedule.resume_repeating(name))
+    tell_recurrence(found, as_json=as_json)
+
+
 def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
     """Say what will repeat from now on."""
     tell_made(made.topic, made.made_partitions)
@@ -142,13 +158,15 @@ def plain(found: "Recurrence") -> dict[str, object]:
         "every_ms": found.every_ms,
         "zone": found.zone,
         "next_ms": found.next_ms or None,
+        "is_paused": found.is_paused,
     }
 
 
 def _tell(out: "Console", found: "list[Recurrence]") -> None:
     lines = table(out, "name", "topic", "rule", "next", "")
     for each in found:
-        following = time_text(each.next_ms) if each.next_ms else "never again"
+        never = "paused" if each.is_paused else "never again"
+        following = time_text(each.next_ms) if each.next_ms else never
         lines.add_row(each.name, each.topic, _rule(each), following, _next(each))
     out.print(lines)
 

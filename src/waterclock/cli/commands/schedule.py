@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from waterclock.cli.arguments import headers_of, ids_of, maybe_bytes, position_of
-from waterclock.cli.commands.repeats import repeat, repeats, unrepeat
+from waterclock.cli.commands.repeats import pause, repeat, repeats, resume, unrepeat
 from waterclock.cli.local_zone import here
 from waterclock.cli.node_call import call
 from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
@@ -151,6 +151,8 @@ def count(topic: SomeTopic = None, address: Address = None, as_json: AsJson = Fa
 
 app.command("repeat")(repeat)
 app.command("repeats")(repeats)
+app.command("pause")(pause)
+app.command("resume")(resume)
 app.command("unrepeat")(unrepeat)
 
 

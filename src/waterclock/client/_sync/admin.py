@@ -3,13 +3,23 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from waterclock.client.admin import DeadLetters, Groups, Replays, Snapshots, Span, StartAt, Topics
+from waterclock.client.admin import (
+    DeadLetters,
+    Groups,
+    JobRuns,
+    Replays,
+    Snapshots,
+    Span,
+    StartAt,
+    Topics,
+)
 from waterclock.client.due import When
 from waterclock.client.loop_thread import Blocking
 from waterclock.model.protobuf import from_proto
 from waterclock.model.views import (
     DeadLetter,
     GroupInfo,
+    JobRun,
     Position,
     ReplayInfo,
     SnapshotInfo,
@@ -165,6 +175,19 @@ class BlockingReplays(Blocking[Replays]):
     def delete(self, name: str) -> bool:
         """Forget a replay; return whether there was one of that name."""
         return self._loop.run(self._twin.delete(name))
+
+
+class BlockingJobRuns(Blocking[JobRuns]):
+    """Look at the last runs of jobs; and for jobs, tell of one."""
+
+    def list(self) -> list[JobRun]:
+        """Return the last runs of topics that one may read, the newest first."""
+        return self._loop.run(self._twin.list())
+
+    def put(self, run: JobRun) -> JobRun:
+        """Tell of a run, again and again while it goes on; return it as the node knows it, whose
+        clock its times are of. A run that has ended stays as it is."""
+        return self._loop.run(self._twin.put(run))
 
 
 class BlockingSnapshots(Blocking[Snapshots]):

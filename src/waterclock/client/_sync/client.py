@@ -9,6 +9,7 @@ import pyarrow as pa
 from waterclock.client._sync.admin import (
     BlockingDeadLetters,
     BlockingGroups,
+    BlockingJobRuns,
     BlockingReplays,
     BlockingSnapshots,
     BlockingTopics,
@@ -83,6 +84,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         self.replays = BlockingReplays(self._loop, twin.replays)
         self.write_registry = BlockingWriteRegistry(self._loop, twin.write_registry)
         self.snapshots = BlockingSnapshots(self._loop, twin.snapshots)
+        self.job_runs = BlockingJobRuns(self._loop, twin.job_runs)
         self.streams = BlockingStreams(self._loop, twin.streams)
         self.cluster = BlockingCluster(self._loop, twin.cluster)
 

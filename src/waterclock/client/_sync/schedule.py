@@ -153,3 +153,11 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
     def stop_repeating(self, recurrence: str | Recurrence) -> bool:
         """Delete a recurrence; return whether there was one of that name."""
         return self._loop.run(self._twin.stop_repeating(recurrence))
+
+    def pause_repeating(self, recurrence: str | Recurrence) -> Recurrence:
+        """Keep a recurrence and let nothing of it come; what waits of it is cancelled."""
+        return self._loop.run(self._twin.pause_repeating(recurrence))
+
+    def resume_repeating(self, recurrence: str | Recurrence) -> Recurrence:
+        """Let a recurrence come again, from now on; what it missed is not made up for."""
+        return self._loop.run(self._twin.resume_repeating(recurrence))

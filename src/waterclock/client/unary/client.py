@@ -20,7 +20,7 @@ from waterclock.model.message import ACKS, Acks, check_acks
 from waterclock.v1 import broker_pb2
 
 if TYPE_CHECKING:
-    from waterclock.client.admin import DeadLetters, Groups, Replays, Topics
+    from waterclock.client.admin import DeadLetters, Groups, JobRuns, Replays, Topics
     from waterclock.client.cluster import Cluster
     from waterclock.client.due import When
     from waterclock.client.schedule import SchedulerCalls
@@ -77,6 +77,13 @@ class UnaryClient:
         from waterclock.client.admin import Replays
 
         return Replays(self._connection)
+
+    @cached_property
+    def job_runs(self) -> "JobRuns":
+        """Look at the last runs of jobs."""
+        from waterclock.client.admin import JobRuns
+
+        return JobRuns(self._connection)
 
     @cached_property
     def schedule(self) -> "SchedulerCalls":

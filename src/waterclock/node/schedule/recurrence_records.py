@@ -101,6 +101,22 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
             self, is_deleted=True, last_scheduled=None, ahead=[], unwanted=self.to_cancel(now_ms)
         )
 
+    def paused(self, now_ms: int) -> "RecurrenceRecord":
+        """Return it paused, with what is left to be cancelled."""
+        return msgspec.structs.replace(
+            self,
+            recurrence=msgspec.structs.replace(self.recurrence, is_paused=True),
+            last_scheduled=None,
+            ahead=[],
+            unwanted=self.to_cancel(now_ms),
+            spans=self._spans,
+        )
+
+    def resumed(self) -> "RecurrenceRecord":
+        """Return it resumed: it goes on with the next occurrence from now on."""
+        recurrence = msgspec.structs.replace(self.recurrence, is_paused=False)
+        return msgspec.structs.replace(self, recurrence=recurrence, is_over=False)
+
     def without_topic(self, now_ms: int) -> "RecurrenceRecord | None":
         """Return what is left of it when its topic goes: what it once scheduled for others."""
         ended = self.deleted(now_ms)

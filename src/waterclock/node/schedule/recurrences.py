@@ -11,11 +11,11 @@ an occurrence far ahead; what comes before it is scheduled then, and no occurren
 A record in the metadata says what recurs and what was scheduled last. The id of an occurrence is
 `<name>/<token>@<due time>`, the token being new with each `put` (and `.<turn>` behind it once the
 occurrence was cancelled that may come again): a crash between scheduling and writing that down
-schedules the same id again, which dedup recognises. A recurrence that is replaced or deleted first
-writes down which occurrence must go, then cancels it: a crash between leaves work for the next
-start. An occurrence is cancelled only where its id stands: a topic made anew has other messages at
-the same positions. Deleting a topic deletes its recurrences, in the same write: none of them makes
-it again.
+schedules the same id again, which dedup recognises. A recurrence that is replaced, paused or
+deleted first writes down which occurrence must go, then cancels it: a crash between leaves work for
+the next start. One that is resumed goes on by its rule as it was, from now on. An occurrence is
+cancelled only where its id stands: a topic made anew has other messages at the same positions.
+Deleting a topic deletes its recurrences, in the same write: none of them makes it again.
 """
 
 import asyncio
@@ -157,12 +157,41 @@ class Recurrences:
             # Its first occurrence would make it, too; here, the caller that puts it gets the error.
             made = await self._publisher.topics.ensure(record.recurrence.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
-            await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
-            problems = await self._settle([name])
-            if self._records[name].unwanted:
-                raise problems[name]
-            view = self._view(self._records[name])
+            view = await self._change(name, msgspec.structs.replace(record, unwanted=unwanted))
             return msgspec.structs.replace(view, made_partitions=made.made_partitions)
+
+    async def set_paused(
+        self, name: str, *, is_paused: bool, seen_topic: str = ANY_TOPIC
+    ) -> Recurrence:
+        """Pause a recurrence and cancel what it has scheduled, or resume it, from now on.
+
+        Durable on return; what cannot be cancelled now is as with `delete`. Raises NotFound. As for
+        `seen_topic`, see `put`.
+        """
+        return await run_detached(self._tasks, self._set_paused(name, is_paused, seen_topic))
+
+    async def _set_paused(self, name: str, is_paused: bool, seen_topic: str) -> Recurrence:
+        async with self._alone():
+            self._check_seen(name, seen_topic)
+            before = self._records.get(name)
+            if before is None or before.is_deleted:
+                raise NotFound("recurrence", name)
+            if is_paused and before.is_due(self._now_ms()):
+                # A crash may have kept what was scheduled from being written down: it is found by
+                # its id, and can be cancelled then.
+                await self._settle([name])
+            now = self._records[name]
+            return await self._change(
+                name, now.paused(self._now_ms()) if is_paused else now.resumed()
+            )
+
+    async def _change(self, name: str, record: RecurrenceRecord) -> Recurrence:
+        """Save what it is to be and bring it about; raises why what must go cannot go yet."""
+        await self._save({name: record})
+        problems = await self._settle([name])
+        if self._records[name].unwanted:
+            raise problems[name]
+        return self._view(self._records[name])
 
     def _check_seen(self, name: str, seen_topic: str) -> None:
         if seen_topic not in (ANY_TOPIC, self.topic_of(name)):

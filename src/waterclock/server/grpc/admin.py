@@ -8,8 +8,8 @@ from msgspec import structs
 
 from waterclock.model.cluster_views import PlacementView
 from waterclock.model.errors import BadInput, LimitExceeded
-from waterclock.model.protobuf import to_proto
-from waterclock.model.views import GroupInfo, TopicSettings
+from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.views import GroupInfo, JobRun, TopicSettings
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
@@ -130,6 +130,18 @@ class AdminApi:
 
     async def delete_replay(self, request: pb.DeleteReplayRequest) -> pb.DeleteReplayResponse:
         return pb.DeleteReplayResponse(existed=await self._node.replays.delete(request.name))
+
+    # Jobs
+
+    async def put_job_run(self, request: pb.PutJobRunRequest) -> pb.JobRun:
+        """Note what a run of a job tells of itself."""
+        given = from_proto(request.run, JobRun)
+        run = await self._node.job_runs.put(given)
+        return to_proto(run, pb.JobRun)
+
+    async def list_job_runs(self, _: pb.ListJobRunsRequest) -> pb.ListJobRunsResponse:
+        runs = self._node.job_runs.list()
+        return pb.ListJobRunsResponse(runs=[to_proto(each, pb.JobRun) for each in runs])
 
     # Snapshots
 

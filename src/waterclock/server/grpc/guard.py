@@ -113,11 +113,12 @@ class Guard:
         self.access.denied(Asked("grpc", method, host_of(context.peer())), ours(error))
 
     def topics_of(self, what: str) -> TopicOf:
-        """Return what finds the topic of a recurrence, or of a replay, by its name."""
+        """Return what finds the topic of a recurrence, a replay or a run, by its name."""
         node = self._node
         found: dict[str, Callable[[], Iterable[Any]]] = {
             "recurrence": lambda: node.recurrences.list(),
             "replay": lambda: node.replays.list(),
+            "run": lambda: node.job_runs.list(),
         }
         listed = found[what]
         return lambda name: next((each.topic for each in listed() if each.name == name), None)

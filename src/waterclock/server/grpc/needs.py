@@ -113,6 +113,12 @@ METHODS: Mapping[str, Guarded] = {
     "Scheduler/DeleteRecurrence": Guarded(
         Needs("schedule"), META_ONCE, named=("recurrence", "name"), is_change=True
     ),
+    "Scheduler/PauseRecurrence": Guarded(
+        Needs("schedule"), META, named=("recurrence", "name"), is_change=True
+    ),
+    "Scheduler/ResumeRecurrence": Guarded(
+        Needs("schedule"), META, named=("recurrence", "name"), is_change=True
+    ),
     "Scheduler/ListRecurrences": Guarded(
         Needs("read", topic="topic", is_list=True),
         META,
@@ -152,6 +158,12 @@ METHODS: Mapping[str, Guarded] = {
     ),
     "Admin/DeleteReplay": Guarded(
         Needs("read"), META_ONCE, named=("replay", "name"), is_change=True
+    ),
+    "Admin/PutJobRun": Guarded(Needs("read", topic="run.topic"), META, named=("run", "run.name")),
+    "Admin/ListJobRuns": Guarded(
+        _ANY,
+        META,
+        show=_only("runs", lambda rights, each: rights.allows("read", topic=each.topic or None)),
     ),
     "Admin/RegisterSnapshot": Guarded(_ADMIN, META_ONCE),
     "Admin/ListSnapshots": Guarded(_READ, META),

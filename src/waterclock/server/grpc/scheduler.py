@@ -100,6 +100,20 @@ class SchedulerApi:
         existed = await recurrences.delete(request.name, seen_topic=seen_topic)
         return pb.DeleteRecurrenceResponse(existed=existed)
 
+    async def pause_recurrence(self, request: pb.PauseRecurrenceRequest) -> pb.Recurrence:
+        """Keep a recurrence, and let nothing of it come."""
+        return await self._set_paused(request.name, is_paused=True)
+
+    async def resume_recurrence(self, request: pb.ResumeRecurrenceRequest) -> pb.Recurrence:
+        """Let a recurrence come again, from now on."""
+        return await self._set_paused(request.name, is_paused=False)
+
+    async def _set_paused(self, name: str, *, is_paused: bool) -> pb.Recurrence:
+        recurrences = self._node.recurrences
+        seen_topic = recurrences.topic_of(name)
+        found = await recurrences.set_paused(name, is_paused=is_paused, seen_topic=seen_topic)
+        return to_proto(found, pb.Recurrence)
+
     async def list_recurrences(
         self, request: pb.ListRecurrencesRequest
     ) -> pb.ListRecurrencesResponse:

@@ -10,6 +10,7 @@ from waterclock.server.rest.consume import ConsumeApi
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.dead_letters import DeadLettersApi
 from waterclock.server.rest.groups import GroupsApi
+from waterclock.server.rest.job_runs import JobRunsApi
 from waterclock.server.rest.publish import PublishApi
 from waterclock.server.rest.recurrences import RecurrencesApi
 from waterclock.server.rest.replay import ReplayApi
@@ -29,5 +30,6 @@ def topic_operations(
         *GroupsApi(node).operations(),
         *TopicsApi(node).operations(),
         *ReplayApi(node).operations(),
+        *JobRunsApi(node).operations(),
         *DeadLettersApi(node).operations(),
     ]

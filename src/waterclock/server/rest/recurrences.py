@@ -227,6 +227,26 @@ class RecurrencesApi:
             raise NotFound("recurrence", name)
         return Response(204)
 
+    def pause(self, request: Request) -> Later:
+        """Keep a recurrence, and let nothing of it come."""
+        return self._set_paused(request, is_paused=True)
+
+    def resume(self, request: Request) -> Later:
+        """Let a recurrence come again, from now on."""
+        return self._set_paused(request, is_paused=False)
+
+    def _set_paused(self, request: Request, *, is_paused: bool) -> Later:
+        name = parameters_of(request, RecurrenceParameters).name
+        seen_topic = self._node.recurrences.topic_of(name)
+
+        async def change() -> Response:
+            found = await self._node.recurrences.set_paused(
+                name, is_paused=is_paused, seen_topic=seen_topic
+            )
+            return json(200, render(RecurrenceResponse, found))
+
+        return change()
+
     def list_all(self, request: Request) -> Response:
         topic = parameters_of(request, RecurrencesParameters).topic or ""
         found, may = self._node.recurrences.list(topic), request.principal.rights.allows
@@ -289,7 +309,21 @@ class RecurrencesApi:
                 place=META_ONCE,
                 needs=Needs("schedule", topic="name"), named=named, is_change=True,
             ),
+            self._switch(self.pause, "pause", "Keep it and let nothing of it come.", named),
+            self._switch(self.resume, "resume", "Let it come again, from now on.", named),
         ]  # fmt: skip
+
+    @staticmethod
+    def _switch(
+        handler: Callable[[Request], Later], verb: str, summary: str, named: Named
+    ) -> Operation:
+        return Operation(
+            "POST", f"/recurrences/{{name}}/{verb}", handler, f"{verb}Recurrence", summary,
+            {200: ResponseSpec("As it stands.", RecurrenceResponse)}, tag="schedule",
+            parameters=RecurrenceParameters, problems=(404, 409, 507),
+            place=META,
+            needs=Needs("schedule", topic="name"), named=named, is_change=True,
+        )  # fmt: skip
 
 
 def _recurrence(name: str, request: Request, now_ms: int) -> Recurrence:

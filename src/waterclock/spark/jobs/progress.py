@@ -5,10 +5,11 @@ attached to a Connect server (which tells no tasks), there is no bar.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -82,6 +83,19 @@ def tasks_of(context: "SparkContext") -> tuple[int, int]:
     stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
     found = [stage for stage in stages if stage is not None]
     return sum(s.numCompletedTasks for s in found), sum(s.numTasks for s in found)
+
+
+def tasks_in(spark: "SparkSession") -> Callable[[], tuple[int, int]]:
+    """Return what counts the tasks of a session, also while it ends: then there are none."""
+    context = _context_of(spark)
+
+    def count() -> tuple[int, int]:
+        try:
+            return (0, 0) if context is None else tasks_of(context)
+        except (Py4JError, OSError):
+            return 0, 0
+
+    return count
 
 
 def reporter_of(spark: "SparkSession", *, is_wanted: bool) -> "BarReporter | SilentReporter":

@@ -136,16 +136,14 @@ function recurring(asked) {
     next.replaceChildren(times((await ask(rule, row.zone, row.cron || !row.nextMs ? undefined : row.nextMs - row.everyMs)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
   };
   const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: shell("waterclock", "schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
-  // Put again as it is, but for that.
-  const pause = (row) => act({
-    title: `${row.isPaused ? "Resume" : "Pause"} ${row.name}`, label: row.isPaused ? "Resume" : "Pause", note: row.isPaused ? "It comes again by its rule." : "It is kept, and nothing of it comes until it is resumed.",
-    asked: () => {
-      const { value, valueBase64, key, keyBase64, headers } = row.message;
-      const lasts = row.endMs ? `${row.endMs - (row.startMs ?? Date.now())}ms` : undefined;
-      return { method: "PUT", path: `/recurrences/${part(row.name)}`, body: { topic: row.topic, cron: row.cron, every: row.everyMs ? `${row.everyMs}ms` : undefined, zone: row.zone, jitter: row.jitterMs ? `${row.jitterMs}ms` : undefined, startMs: row.startMs, lasts, value, valueBase64, key, keyBase64, headers, expiresAfter: row.expiresAfterMs ? `${row.expiresAfterMs}ms` : undefined, isPaused: !row.isPaused } };
-    },
-    done: () => { load(); return row.isPaused ? "Resumed" : "Paused"; },
-  });
+  const pause = (row) => {
+    const verb = row.isPaused ? "resume" : "pause";
+    act({
+      title: `${row.isPaused ? "Resume" : "Pause"} ${row.name}`, label: row.isPaused ? "Resume" : "Pause", note: row.isPaused ? "It comes again by its rule, from now on; what it missed is not made up for." : "It is kept, and nothing of it comes until it is resumed. The occurrence that waits is cancelled.",
+      asked: () => ({ method: "POST", path: `/recurrences/${part(row.name)}/${verb}`, cli: shell("waterclock", "schedule", verb, row.name) }),
+      done: (now) => { load(); return now.nextMs ? `${now.name} comes next ${moment(now.nextMs)}` : now.isPaused ? "Paused" : "Resumed"; },
+    });
+  };
   const make = () => {
     const preview = h("div", { "aria-live": "polite" });
     preview.update = later(async (v) => {
