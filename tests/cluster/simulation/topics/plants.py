@@ -165,7 +165,7 @@ def a_record_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_promise_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept in memory, and not on the disk. And a candidate must ask for it, for whoever reads
-    the record anew would promise it again: alone, it shows where the record is an old one, below."""
+    the record anew would promise it again; alone it shows where that is an old one (below)."""
 
     def lax(self: Promises, promises: Any) -> None:
         self._kept.update(promises)
