@@ -69,10 +69,10 @@ def merged_outcomes(
 def merged_steps(answers: Iterable[Sequence[int]]) -> list[int]:
     """Return the counts of each step, of all nodes together. A node of a release that does not know
     of steps tells none: better no count than one without what it has."""
-    told = list(answers)
-    if len({len(counts) for counts in told}) > 1:
+    found = list(answers)
+    if len({len(counts) for counts in found}) > 1:
         raise NotSupported("a node of an older release does not count by steps: update it first")
-    return [sum(same) for same in zip(*told, strict=True)]
+    return [sum(same) for same in zip(*found, strict=True)]
 
 
 def by_partition(answers: Sequence[tuple[tuple[int, ...], Mapping[int, Any]]]) -> list[Any]:
