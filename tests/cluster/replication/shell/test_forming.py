@@ -1,9 +1,16 @@
 """A cluster is formed once, by one node, with what that node has."""
 
-from waterclock.cluster.coordinator.records import Keys, NodeRecord
+import pytest
+
+from tests.cluster.replication.shell.live_coordinator import LiveCoordinator
+from tests.cluster.replication.shell.trio import trio
+from waterclock.cluster.coordinator.records import ClusterRecord, Keys, NodeRecord, encode_record
+from waterclock.cluster.coordinator.requests import Put, Txn
 from waterclock.cluster.coordinator.store import Store
+from waterclock.cluster.node_tags import LEVEL
 from waterclock.cluster.replication.cluster_view import ClusterView
 from waterclock.cluster.replication.log_view import ReplicaId
+from waterclock.model.errors import BadConfig
 from waterclock.server.cluster.replication.forming import forming_txns, is_former
 
 KEYS = Keys("c")
@@ -32,3 +39,19 @@ def test_it_is_formed_once_and_with_the_partitions_of_its_former():
     assert view.meta_log == META
     assert set(view.partitions) == {META, *logs}
     assert {placed.record.replicas for placed in view.partitions.values()} == {("a:d",)}
+
+
+@pytest.mark.parametrize("level", [LEVEL, LEVEL + 1])
+async def test_a_node_of_an_older_release_than_the_clusters_does_not_join_it(tmp_path, level):
+    live = LiveCoordinator()
+    record = ClusterRecord(cluster_id="x", level=level, meta_log=META.hex())
+    live.fake.store.write(Txn(success=(Put(KEYS.cluster, encode_record(record)),)))
+    async with trio(tmp_path, live.client) as it:
+        await it.leader()
+        joining = it.nodes[0].replicator.meta_log_id()
+
+        if level == LEVEL:
+            assert await joining == META
+            return
+        with pytest.raises(BadConfig, match="of a later release"):
+            await joining

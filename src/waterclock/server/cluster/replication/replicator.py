@@ -26,6 +26,7 @@ from waterclock.cluster.coordinator.errors import (
 )
 from waterclock.cluster.coordinator.records import Keys, NodeRecord, PartitionRecord
 from waterclock.cluster.coordinator.requests import Revision
+from waterclock.cluster.node_tags import LEVEL
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.replication.cluster_view import Changed, node_of, replica_of
 from waterclock.cluster.replication.effects import Effect, Swapped
@@ -205,7 +206,8 @@ class Replicator:
 
     async def meta_log_id(self) -> bytes:
         """Return the identity of the log of the records, once the cluster has one; form it if this
-        node is the one to do so. Raises BadConfig if this node has records of another cluster."""
+        node is the one to do so. Raises BadConfig if this node has records of another cluster, or
+        is of a release that cannot read those of this one."""
         session, own_log = self.session, self.settings.own_meta_log
         await session.was_read.wait()
         await session.is_registered.wait()
@@ -213,6 +215,13 @@ class Replicator:
             await self._form()
             if session.view.meta_log is None:
                 await self._changes()
+        cluster = session.view.cluster
+        if cluster is not None and cluster.level > LEVEL:
+            raise BadConfig(
+                "cluster.etcd",
+                f"the cluster is of a later release (level {cluster.level}, this one has {LEVEL}): "
+                "its logs may have what this one cannot read",
+            )
         if own_log is not None and own_log != session.view.meta_log:
             raise BadConfig(
                 "node.data_folder",
