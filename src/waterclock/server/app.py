@@ -142,7 +142,14 @@ class Server:
         """Take clients of the port that several processes share, if this is one of them."""
         config = self.node.config
         if config.cluster.is_process:
-            await self._http.listen(config.server.host, config.cluster.http_port, is_shared=True)
+            host, port = config.server.host, config.cluster.http_port
+            await self._http.listen(host, port, is_shared=True)
+            if self.forwarder is not None and not self.access.is_secure:
+                from waterclock.server.cluster.processes.connections import shared_connections
+
+                self.forwarder.shared_connections = shared_connections(
+                    self._http, f"{host}:{port}", self.node.ownership.node_id
+                )
 
     def configure(self, config: Config) -> None:
         """Go on under other settings, as far as they can change."""
@@ -161,6 +168,8 @@ class Server:
         self.node.streams.stop()
         if self.forwarder is not None:
             self.forwarder.stop()
+            if self.forwarder.shared_connections is not None:
+                self.forwarder.shared_connections.close()
         self._http.stop()
         self.native.stop()
         async with task_group() as tasks:
