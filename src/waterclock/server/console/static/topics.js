@@ -51,7 +51,7 @@ function list(at) {
       { title: "To come", kind: "num", sort: "pending", cell: (row) => brief(row.pending) },
       { title: "Groups", kind: "num", hide: true, cell: (row) => count(row.groups) },
       { title: "Lag", kind: "num", sort: "lag", cell: (row) => brief(row.lag) },
-      { title: "", reader: "State", hide: true, same: (row) => `${row.problems}/${row.closed}`, cell: (row) => (row.problems ? h("span", { class: "tag bad" }, "damaged") : row.closed ? h("span", { class: "tag" }, "on other nodes") : h("span")) },
+      { title: "", reader: "State", hide: true, same: (row) => `${row.problems}/${row.partitions - row.led}`, cell: (row) => (row.problems ? h("span", { class: "tag bad" }, "damaged") : row.led < row.partitions && who().isClustered && !row.topic.startsWith("__") ? h("span", { class: "tag warn" }, `${count(row.partitions - row.led)} without leader`) : h("span")) },
     ],
   });
   const make = h("button", { type: "button", class: "main", onclick: create }, "New topic");
