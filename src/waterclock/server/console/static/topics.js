@@ -75,7 +75,7 @@ function create() {
 export function publish(topic, { value = "", key = "", headers = "", title } = {}) {
   act({
     title: title ?? `Publish to ${topic}`, label: "Publish",
-    fields: [{ name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
+    fields: [{ name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
     asked: (v) => {
       const given = v.headers.split("\n").filter(Boolean).map((line) => {
         if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);
