@@ -41,7 +41,8 @@ CASES = {
     },
     "publish": {
         f"{case}{suffix}": RATE
-        for case in ("batch_1000", "batch_4000", "single_64_callers", "grpc_single_64_callers")
+        for way in ("", "grpc_")
+        for case in (f"{way}batch_1000", f"{way}batch_4000", f"{way}single_64_callers")
         for suffix in ("", "_8p")
     },
     "consume": {"raw_batches": RATE, "async_for_acks": RATE},

@@ -38,7 +38,7 @@ from waterclock.model.config import load_config
 from waterclock.model.errors import WaterclockError
 ready.FORM_S_MAX = 0
 children = [
-    local.Child(
+    local.NodeChild(
         LocalNode(f"node-{number}", Path(), 0, 0, ""), [sys.executable, "-c", program], "cyan"
     )
     for number, program in enumerate(sys.argv[1:], 1)

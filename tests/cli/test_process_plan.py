@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 
+from waterclock.cli.commands.cluster.children import Child, hanging_up
 from waterclock.cli.commands.cluster.processes import lines_of
 from waterclock.cli.commands.processes.placement import begin_run, check_none_is_missed
 from waterclock.cli.commands.processes.plan import (
-    Process,
     SharedPorts,
     check_alone,
     command,
@@ -22,7 +22,6 @@ from waterclock.cli.commands.processes.plan import (
     shared_ports,
 )
 from waterclock.cli.commands.processes.restarts import DELAYS_S, WELL_S, Restarts
-from waterclock.cli.commands.processes.supervisor import Child, ProcessGroup
 from waterclock.cluster.coordinator.records import (
     DrainRecord,
     Keys,
@@ -148,8 +147,8 @@ def test_metrics_of_processes_are_one_text_in_which_each_family_is_once():
 class Heard(Child):
     """A process that notes its signals."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(process, "red")
+    def __init__(self) -> None:
+        super().__init__("node", "red")
         self.signals: list[int] = []
 
     def signal(self, number: int) -> None:
@@ -160,16 +159,10 @@ class Ended(Exception):
     """The command has."""
 
 
-def group_of(tmp_path: Path) -> tuple[ProcessGroup, list[Heard]]:
-    children = [Heard(each) for each in plan(config_of(node__data_folder=str(tmp_path)), 2)]
-    group = ProcessGroup(config_of(), children, SharedPorts(1, 2), [], None, as_json=True)
-    return group, children
-
-
-def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready(tmp_path):
-    group, (first, second) = group_of(tmp_path)
+def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready():
+    first, second = children = [Heard(), Heard()]
     first.became_ready({"pid": 1})
-    group._hung_up()
+    hanging_up(children)()
     assert (first.signals, second.signals) == ([SIGHUP], [])
 
     second.became_ready({"pid": 2})
@@ -178,17 +171,18 @@ def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready(tmp_pat
     assert second.signals == [SIGHUP]
 
 
-def test_who_closes_the_window_of_processes_ends_them(tmp_path, monkeypatch):
+def test_who_closes_the_window_of_processes_ends_them(monkeypatch):
     def ended(code: int) -> NoReturn:
         raise Ended(code)
 
     monkeypatch.setattr(os, "_exit", ended)
     monkeypatch.setattr(os, "isatty", lambda number: True)
-    group, children = group_of(tmp_path)
+    children = [Heard(), Heard()]
+    hung_up = hanging_up(children)
     monkeypatch.setattr(os, "isatty", lambda number: False)
 
     with pytest.raises(Ended, match="129"):
-        group._hung_up()
+        hung_up()
 
     assert [each.signals for each in children] == [[SIGTERM], [SIGTERM]]
 

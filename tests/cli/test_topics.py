@@ -48,8 +48,10 @@ def test_settings_change_and_those_not_named_stay(ask, topic):
     ask("topics", "create", topic, "--retries", 5)
 
     changed = ask("topics", "update", topic, "--partitions", 2)
+    fewer = ask("topics", "update", topic, "--replicas", 2)
 
     assert (len(changed["partitions"]), changed["retries_max"]) == (2, 5)
+    assert (fewer["replication_factor"], fewer["retries_max"]) == (2, 5)
 
 
 def test_a_topic_is_deleted_only_with_consent(call, ask, topic):

@@ -185,9 +185,15 @@ async def test_topics_are_made_changed_and_deleted(tmp_path):
         assert len(same.partitions) == 2
 
         changed = await client.topics.update(
-            "orders", partitions=3, retention=timedelta(0), ack_timeout="5s", retries_max=1
+            "orders",
+            partitions=3,
+            retention=timedelta(0),
+            ack_timeout="5s",
+            retries_max=1,
+            replication_factor=2,
         )
         assert (len(changed.partitions), changed.retention) == (3, None)
+        assert changed.replication_factor == 2
         assert (changed.ack_timeout, changed.retries_max) == (timedelta(seconds=5), 1)
         assert [topic.name for topic in await client.topics.list()] == ["orders"]
         assert await client.topics.find_offsets("orders", since="-1h") == {0: 0, 1: 0, 2: 0}

@@ -1,13 +1,16 @@
 """What several nodes answer is put together as one that has everything would have answered."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.through import LedBy
-from waterclock.model.errors import Fenced, NotLeader
+from waterclock.model.errors import Fenced, NotLeader, NotSupported
 from waterclock.node.schedule.pending import PagePosition, page_position, page_text
 from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.server.cluster.calls.http_merging import HTTP_MERGES, HttpAnswer
 from waterclock.server.cluster.calls.merging import (
     MERGES,
     Answer,
@@ -19,6 +22,7 @@ from waterclock.server.cluster.calls.merging import (
 from waterclock.server.cluster.calls.place import LEADERS, LEADERS_ONCE
 from waterclock.server.cluster.calls.router import Router
 from waterclock.v1 import admin_pb2 as admin
+from waterclock.v1 import scheduler_pb2 as scheduler
 
 places = st.builds(PagePosition, st.integers(0, 5), st.integers(0, 3), st.integers(0, 20))
 
@@ -51,6 +55,37 @@ def test_pages_of_all_nodes_are_the_list_of_one(listed, limit, nodes):
 def test_a_name_is_done_if_it_was_anywhere_and_else_what_became_of_it():
     said = [([DONE, UNKNOWN, UNKNOWN], [2, 0, 0]), ([UNKNOWN, ALREADY_FIRED, UNKNOWN], [0, 0, 0])]
     assert merged_outcomes(said) == ([DONE, ALREADY_FIRED, UNKNOWN], [2, 0, 0])
+
+
+def counted(node: str, total: int, *counts: int) -> Answer:
+    horizons = [scheduler.CountScheduledResponse.Horizon(within_ms=0, count=total)]
+    response = scheduler.CountScheduledResponse(total=total, horizons=horizons, counts=counts)
+    return Answer(node, (), response)
+
+
+def http_counted(node: str, total: int, **counts: list[int]) -> HttpAnswer:
+    return HttpAnswer(node, (), {"total": total, "horizons": [], **counts})
+
+
+def test_counts_by_steps_are_of_all_nodes_or_refused():
+    grpc, http = MERGES["Scheduler/CountScheduled"], HTTP_MERGES["countScheduled"]
+    asked: Any = None
+
+    found = grpc(asked, [counted("a", 3, 1, 2), counted("b", 4, 0, 4)], "a")
+    assert (found.total, found.horizons[0].count, list(found.counts)) == (7, 7, [1, 6])
+    both = [http_counted("a", 3, counts=[1, 2]), http_counted("b", 4, counts=[0, 4])]
+    assert http(asked, both, "a") == {"total": 7, "horizons": [], "counts": [1, 6]}
+
+    # A node of an older release knows of no steps, and says nothing of them.
+    assert grpc(asked, [counted("a", 3), counted("b", 4)], "a").total == 7
+    old = [http_counted("a", 3, counts=[]), http_counted("b", 4)]
+    assert http(asked, old, "a") == {"total": 7, "horizons": [], "counts": []}
+    mixed = [counted("a", 3, 1, 2), counted("b", 4)]
+    for answers in (mixed, mixed[::-1]):
+        with pytest.raises(NotSupported, match="older release"):
+            grpc(asked, answers, "a")
+    with pytest.raises(NotSupported, match="older release"):
+        http(asked, [http_counted("b", 4), both[0]], "a")
 
 
 def test_of_a_partition_its_leader_is_believed():

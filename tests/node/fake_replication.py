@@ -187,6 +187,7 @@ class FakeReplication:
         self._tasks = tasks
         self._timers: dict[PartitionHost, asyncio.Task[None]] = {}
         self._openings: dict[PartitionHost, asyncio.Task[None]] = {}
+        self.factors: dict[tuple[str, int], int | None] = {}
 
     @property
     def places(self) -> "FakePlaces":
@@ -209,8 +210,12 @@ class FakeReplication:
         await self.cluster.until(lambda: log.replicas[self.node].store.acknowledged_end >= end)
 
     def attach(self, host: PartitionHost, log_id: bytes, *, factor: int | None = None) -> None:
+        self.factors[host.topic, host.partition] = factor
         host.on_role.append(self._play_timers)
         self._openings[host] = self._tasks.create_task(self.cluster.add(self.node, log_id, host))
+
+    def set_factor(self, host: PartitionHost, factor: int | None) -> None:
+        self.factors[host.topic, host.partition] = factor
 
     def _play_timers(self, host: PartitionHost) -> None:
         if host.is_led and host not in self._timers:
@@ -254,8 +259,8 @@ class FakeReplication:
     async def create_topic(self, name: str, settings: TopicSettings) -> None:
         await self._leading_topics().create(name, settings, if_absent=True)
 
-    async def update_topic(self, name: str, settings: TopicSettings) -> None:
-        await self._leading_topics().update(name, settings)
+    async def add_partitions(self, name: str, partitions: int) -> None:
+        await self._leading_topics().ensure_partitions(name, partitions)
 
     async def ensure_own_topic(self, name: str, settings: TopicSettings) -> None:
         await self._leading_topics().ensure_own(name, settings)

@@ -14,15 +14,16 @@ from tests.node.hosts import batch_of
 from waterclock.model.config import Config
 from waterclock.model.errors import Fenced, NotFound, NotLeader, Unavailable
 from waterclock.model.message import Message
-from waterclock.model.units import HOUR_MS
+from waterclock.model.units import DAY_MS
 from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.records import GROUP, PROGRESS, GroupRecord
 from waterclock.node.groups.session import Ending
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards, shard_of
+from waterclock.node.metadata import Metadata
 from waterclock.node.partition.remote_log import LogAnswer, LogQuery
-from waterclock.node.topics import RECORD
+from waterclock.node.topics import TRASH
 from waterclock.server.statuses import session_error
 
 TEST_S = 20
@@ -312,38 +313,62 @@ async def test_a_home_that_has_not_heard_of_a_topic_yet_keeps_its_groups(tmp_pat
         assert await received(await it.b.join(), 1) == [b"2"]
 
 
-async def test_groups_of_a_topic_that_never_comes_are_forgotten_at_last(tmp_path):
+async def test_groups_of_a_topic_that_was_deleted_elsewhere_are_forgotten(tmp_path):
     async with homes(tmp_path) as it:
         await it.a.join()
         await it.cluster.settled()
-        del it.b.hosts.topics._topics["t"]
+        topic = it.b.hosts.topics._topics.pop("t")
         await it.move("b")
         (records,) = (each for each in it.b.shards.led() if each.items(GROUP))
-        for is_known in (True, False):  # as when its record is of a later release; then it is gone
-            if not is_known:
-                await it.b.hosts.metadata.delete(f"{RECORD}t")
-            await it.b.groups.forget_strays(HOUR_MS)
-            assert records.items(GROUP) != []
 
-            it.b.hosts.clock.advance(HOUR_MS)
-            await it.b.groups.forget_strays(HOUR_MS)
+        # As long as nobody says that it was deleted, this node may only be cut off from `__meta`.
+        await it.b.groups.forget_orphans()
+        it.b.hosts.clock.advance(30 * DAY_MS)
+        await it.b.groups.forget_orphans()
+        assert records.items(GROUP) != []
 
-            assert (records.items(GROUP) != []) == is_known
+        await it.b.hosts.metadata.put(f"{TRASH}{topic.folder}", b"1")
+        await it.b.groups.forget_orphans()
+        assert records.items(GROUP) == []
+
+
+async def made_again(it: Homes) -> Metadata:
+    """Have `b` be home of the group of a topic that was made anew, which `b` has not heard of."""
+    await it.a.join()
+    records = it.a.groups._hosts["t", "g"].metadata
+    value = records.get(f"{GROUP}t/g")
+    assert value is not None
+    record = msgspec.json.decode(value, type=GroupRecord)
+    old = msgspec.structs.replace(record, folder="t-other")
+    await records.put(f"{GROUP}t/g", msgspec.json.encode(old))
+    await it.move("b")
+    assert it.b.groups.list() == []
+    (found,) = (each for each in it.b.shards.led() if each.items(GROUP))
+    return found
 
 
 async def test_a_group_of_a_topic_that_was_made_again_begins_anew(tmp_path):
     async with homes(tmp_path) as it:
-        await it.a.join()
-        records = it.a.groups._hosts["t", "g"].metadata
-        value = records.get(f"{GROUP}t/g")
-        assert value is not None
-        record = msgspec.json.decode(value, type=GroupRecord)
-        old = msgspec.structs.replace(record, folder="of another topic")
-        await records.put(f"{GROUP}t/g", msgspec.json.encode(old))
-        await it.move("b")
-        assert it.b.groups.list() == []
+        records = await made_again(it)
+        await it.b.hosts.metadata.put(f"{TRASH}t-other", b"1")
+        await it.b.groups.forget_orphans()
+        assert records.get(f"{GROUP}t/g") is None
 
-        await it.cluster.until(lambda: records.get(f"{GROUP}t/g") is None)
+        await it.b.join()
+        assert records.get(f"{GROUP}t/g") is not None
+
+
+async def test_a_home_that_has_not_heard_that_a_topic_was_made_anew_keeps_its_groups(tmp_path):
+    async with homes(tmp_path) as it:
+        records = await made_again(it)
+        before = records.get(f"{GROUP}t/g"), records.items(PROGRESS)
+        await it.b.groups.forget_orphans()
+
+        with pytest.raises(Unavailable, match="made anew"):
+            await it.b.join()
+
+        await it.cluster.settled()
+        assert (records.get(f"{GROUP}t/g"), records.items(PROGRESS)) == before
 
 
 async def test_groups_of_a_node_that_was_alone_are_adopted_once(tmp_path):

@@ -16,6 +16,7 @@ from waterclock.model.errors import Fenced, NotLeader, Unavailable, UnknownTopic
 from waterclock.model.message import Message
 from waterclock.model.views import TopicSettings
 from waterclock.node import replicated_topics
+from waterclock.node.replicated_topics import ReplicatedTopics
 from waterclock.node.topics import RECORD, TRASH, Topic
 
 TWO = TopicSettings(partitions=2)
@@ -103,6 +104,20 @@ async def test_partitions_are_added_everywhere_and_keep_their_logs(tmp_path):
         assert log_ids(b.topics.get("t")) == after
         assert updated == [b.topics.get("t")]
         assert b.topics.get("t").settings.retention_ms == 5
+
+
+async def test_another_number_of_replicas_reaches_the_partitions_that_there_are(tmp_path):
+    async with pair(tmp_path) as (_, a, b):
+        await a.topics.create("t", TopicSettings(partitions=2, replication_factor=1))
+        await a.topics.create("other", TopicSettings(partitions=1, replication_factor=2))
+
+        await a.topics.update("t", TopicSettings(partitions=3, replication_factor=3))
+
+        expected = {("t", 0): 3, ("t", 1): 3, ("t", 2): 3, ("other", 0): 2}
+        for topics in (a.topics, b.topics):
+            assert isinstance(topics, ReplicatedTopics)
+            assert isinstance(topics.replication, FakeReplication)
+            assert topics.replication.factors == expected
 
 
 async def test_a_deleted_topic_goes_with_its_files_on_all_nodes(tmp_path):

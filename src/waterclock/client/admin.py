@@ -82,10 +82,12 @@ class Topics:
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
+        replication_factor: int | None = None,
     ) -> TopicInfo:
         """Change what is given. A retention of zero keeps messages for ever.
 
-        More partitions move keys: order is kept for messages published from then on.
+        More partitions move keys: order is kept for messages published from then on. Another number
+        of replicas is made after the answer, one at a time.
         """
         request = admin_pb2.UpdateTopicRequest(
             topic=name,
@@ -97,6 +99,7 @@ class Topics:
                 is_compacted=is_compacted,
                 retries_max=retries_max,
                 ack_timeout=ack_timeout,
+                replication_factor=replication_factor,
             ),
         )
         return _topic(await self._connection.call(self._connection.admin.UpdateTopic, request))
@@ -301,7 +304,7 @@ def _settings(
     is_compacted: bool | None,
     retries_max: int | None,
     ack_timeout: Span | None,
-    replication_factor: int | None = None,
+    replication_factor: int | None,
 ) -> admin_pb2.TopicSettings:
     try:
         return admin_pb2.TopicSettings(

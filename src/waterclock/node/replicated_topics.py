@@ -98,8 +98,12 @@ class ReplicatedTopics(Topics):
         is_new = topic is None
         if topic is None:
             topic = self._topics[name] = Topic(name, record.folder, record.settings)
+        factor, before = record.settings.replication_factor, topic.settings.replication_factor
         topic.settings, topic.log_ids = record.settings, record.log_ids
         first = len(topic.partitions)
+        if factor != before:
+            for host in topic.partitions:
+                self.replication.set_factor(host, factor)
         for number in range(first, record.settings.partitions):
             topic.partitions.append(self._attached(topic, number))
         self._tell_opened(topic, first)
@@ -203,8 +207,7 @@ class ReplicatedTopics(Topics):
         if topic is None:
             await self.replication.create_topic(name, TopicSettings(partitions=partitions))
         elif len(topic.partitions) < partitions:
-            grown = msgspec.structs.replace(topic.settings, partitions=partitions)
-            await self.replication.update_topic(name, grown)
+            await self.replication.add_partitions(name, partitions)
         return await self._applied(name, partitions)
 
     async def _update(self, name: str, settings: TopicSettings) -> Topic:

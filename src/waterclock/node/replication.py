@@ -54,6 +54,10 @@ class Replication(Protocol):
         """
         ...
 
+    def set_factor(self, host: PartitionHost, factor: int | None) -> None:
+        """Have another number of copies of a partition from now on."""
+        ...
+
     async def detach(self, host: PartitionHost) -> None:
         """Close a partition whose topic was deleted; nothing touches its files then."""
         ...
@@ -71,8 +75,8 @@ class Replication(Protocol):
         """Have the leader of `__meta` make a topic, unless there is one of that name."""
         ...
 
-    async def update_topic(self, name: str, settings: TopicSettings) -> None:
-        """Have the leader of `__meta` give a topic other settings."""
+    async def add_partitions(self, name: str, partitions: int) -> None:
+        """Have the leader of `__meta` give a topic so many partitions."""
         ...
 
     async def ensure_own_topic(self, name: str, settings: TopicSettings) -> None:

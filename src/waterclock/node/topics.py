@@ -192,9 +192,9 @@ class Topics:
         """Return a topic, if there is one of that name."""
         return self._topics.get(name)
 
-    def has_record(self, name: str) -> bool:
-        """Say if there is one, perhaps with a record that this release does not understand."""
-        return name in self._topics or self._metadata.get(RECORD + name) is not None
+    def was_deleted(self, folder: str) -> bool:
+        """Say if a topic with this folder is known to be gone for good."""
+        return self._metadata.get(TRASH + folder) is not None
 
     async def ensure(self, name: str, *, partition: int | None = None) -> Ensured:
         """Return a topic, making it if the node is configured to; not for the sake of a partition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.cluster.coordinator.records import MoveRecord, NodeRecord, PartitionRecord
-from waterclock.cluster.replication.cluster_view import node_of
+from waterclock.cluster.replication.cluster_view import node_of, replica_of
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.placement import Nodes, Places, Spread, Step
 
@@ -362,9 +362,26 @@ def wanted_places(draw: st.DrawFn) -> Places:
     )
 
 
+def test_who_is_to_lead_is_not_the_one_of_too_many_that_goes():
+    led = PartitionRecord(epoch=1, state="leading", leader="a:d", replicas=("a:d", "b:d"))
+    for target in ("a", "b"):
+        places = Places(
+            record=led,
+            factor=1,
+            nodes=THREE,
+            load={target: 5},
+            caught_up=ids("a", "b"),
+            move=MoveRecord(target=target, source="", is_leader_only=True),
+        )
+
+        rest, _ = settled(places)
+
+        assert (rest.record.leader, rest.record.replicas) == (f"{target}:d", (f"{target}:d",))
+
+
 @given(wanted_places())
 def test_whatever_people_want_comes_to_rest_where_they_want_it_as_far_as_there_are_nodes(places):
-    rest, _ = settled(places)
+    rest, done = settled(places)
 
     staying = places.nodes.keys() - places.drains.keys()
     voters = {node_of(each) for each in rest.record.replicas}
@@ -374,14 +391,16 @@ def test_whatever_people_want_comes_to_rest_where_they_want_it_as_far_as_there_a
     learners = {node_of(each) for each in rest.record.learners}
     assert learners == (places.nodes.keys() - voters if places.is_everywhere else set())
     move = places.move
-    # Where nodes are that uneven, a partition that has been moved is moved again.
-    is_rebalanced = places.may_move
-    if move is not None and move.target in staying and not places.drains and not is_rebalanced:
-        assert move.target in voters
-        if move.is_leader_only:
-            assert node_of(rest.record.leader) == move.target
-        else:
-            assert move.source not in voters
+    if move is not None and move.target in staying and not places.drains:
+        if not move.is_leader_only:
+            assert Step("vote", replica_of(move.target, places.nodes[move.target])) in done
+        # Where nodes are that uneven, a partition that has been moved may be moved again.
+        if not places.may_move:
+            assert move.target in voters
+            if move.is_leader_only:
+                assert node_of(rest.record.leader) == move.target
+            else:
+                assert move.source not in voters
 
 
 def test_a_node_that_is_drained_leads_no_more_before_its_replica_moves():

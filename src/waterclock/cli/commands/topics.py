@@ -62,7 +62,14 @@ AckTimeout = Annotated[
 ]
 ReplicationFactor = Annotated[
     int | None,
-    typer.Option(min=1, max=5, metavar="N", help="Copies of each partition, in a cluster."),
+    typer.Option(
+        "--replication-factor",
+        "--replicas",
+        min=1,
+        max=5,
+        metavar="N",
+        help="Copies of each partition, in a cluster.",
+    ),
 ]
 
 
@@ -76,6 +83,7 @@ class Settings(TypedDict):
     is_compacted: bool | None
     retries_max: int | None
     ack_timeout: str | None
+    replication_factor: int | None
 
 
 @app.callback()
@@ -124,13 +132,18 @@ def create(
 ) -> None:
     """Make a topic; what is not given is as the node's configuration says."""
     settings = _settings(
-        partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
+        partitions,
+        retention,
+        retention_bytes,
+        wait_for_groups,
+        compacted,
+        retries,
+        ack_timeout,
+        replication_factor,
     )
 
     async def work(client: "UnaryClient") -> "TopicInfo":
-        return await client.topics.create(
-            topic, if_absent=if_absent, replication_factor=replication_factor, **settings
-        )
+        return await client.topics.create(topic, if_absent=if_absent, **settings)
 
     made = call(address, work)
     _answer(made, as_json=as_json)
@@ -146,12 +159,20 @@ def update(
     compacted: Compacted = None,
     retries: Retries = None,
     ack_timeout: AckTimeout = None,
+    replication_factor: ReplicationFactor = None,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic; those not named stay. Partitions can only be added."""
     settings = _settings(
-        partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
+        partitions,
+        retention,
+        retention_bytes,
+        wait_for_groups,
+        compacted,
+        retries,
+        ack_timeout,
+        replication_factor,
     )
     if all(value is None for value in settings.values()):
         raise BadInput("nothing to change: name a setting, as in --partitions 8")
@@ -186,6 +207,7 @@ def _settings(
     compacted: bool | None,
     retries: int | None,
     ack_timeout: str | None,
+    replication_factor: int | None,
 ) -> Settings:
     return Settings(
         partitions=partitions,
@@ -195,6 +217,7 @@ def _settings(
         is_compacted=compacted,
         retries_max=retries,
         ack_timeout=ack_timeout,
+        replication_factor=replication_factor,
     )
 
 

@@ -75,10 +75,12 @@ class BlockingTopics(Blocking[Topics]):
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
+        replication_factor: int | None = None,
     ) -> TopicInfo:
         """Change what is given. A retention of zero keeps messages for ever.
 
-        More partitions move keys: order is kept for messages published from then on.
+        More partitions move keys: order is kept for messages published from then on. Another number
+        of replicas is made after the answer, one at a time.
         """
         return self._loop.run(
             self._twin.update(
@@ -90,6 +92,7 @@ class BlockingTopics(Blocking[Topics]):
                 is_compacted=is_compacted,
                 retries_max=retries_max,
                 ack_timeout=ack_timeout,
+                replication_factor=replication_factor,
             )
         )
 

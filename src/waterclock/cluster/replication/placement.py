@@ -168,9 +168,11 @@ class Places:
         target = self._replica_on(move.target)
         if move.target in self.drains:
             return True
+        is_settled = len(self._voters) <= self._wanted  # else it may be the one that goes
         if move.is_leader_only:
-            return target is None or target == self.record.leader == self._voters[0]
-        return target is not None and len(self._voters) <= self._wanted
+            is_led = target == self.record.leader == self._voters[0]
+            return target is None or (is_led and is_settled)
+        return target is not None and is_settled
 
     # Who there is
 
@@ -270,11 +272,12 @@ class Places:
 
     def _spared(self, among: Sequence[ReplicaId]) -> ReplicaId:
         """Return the one of them that goes: as people want it, else the one that can best be."""
-        if self.move is not None and self._moved() is not None:
+        if self.move is not None:
+            wanted = self._moved() or self._replica_on(self.move.target)
             named = [each for each in among if node_of(each) == self.move.source]
-            if named:
+            if wanted is not None and named:
                 return named[0]
-            among = [each for each in among if each != self._moved()] or among
+            among = [each for each in among if each != wanted] or among
         return self._fullest(among)
 
     def _fullest(self, among: Sequence[ReplicaId]) -> ReplicaId:

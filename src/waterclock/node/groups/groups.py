@@ -41,6 +41,7 @@ from waterclock.node.groups.positions import Start, position_of, targets_of
 from waterclock.node.groups.records import (
     GROUP,
     GroupRecord,
+    folder_of,
     group_record,
     new_run_id,
     progress_key,
@@ -89,7 +90,6 @@ class Groups:
         self.clock = RunningClock(clock)
         """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
-        self._strays: dict[str, int] = {}
         """Topics that groups are of and that are not known here, with the time since when."""
         self._logs = GroupLogs(self._spawn)
         self._changing: WeakKeyDictionary[Metadata, asyncio.Lock] = WeakKeyDictionary()
@@ -145,20 +145,21 @@ class Groups:
     def _take_up(self, metadata: Metadata, prefix: str = GROUP) -> Records:
         """Open the groups of a shard; return the records of those whose topic is gone.
 
-        A node of several may not have heard yet of a topic that others have made: its groups are
-        opened when it has, and forgotten by `forget_strays` if it never does.
+        A node of several may not have heard yet of a topic that others have made, or made anew: its
+        groups are opened when it has.
         """
         orphans: Records = {}
         for key, value in metadata.items(prefix):
             topic_name, group = key.removeprefix(GROUP).split("/")
             topic = self._topics.find(topic_name)
             record = msgspec.json.decode(value, type=GroupRecord)
-            if topic is None and self._replicated is not None:
-                continue
-            if topic is None or record.folder not in ("", topic.folder):
+            is_of_topic = topic is not None and record.folder in ("", topic.folder)
+            # Of several nodes, one that does not know a topic may be behind, or cut off.
+            is_known = self._replicated is None or self._topics.was_deleted(record.folder)
+            if not is_of_topic and is_known:
                 orphans |= records_of_group(metadata, topic_name, group)
                 continue
-            if (topic_name, group) in self._hosts:
+            if topic is None or not is_of_topic or (topic_name, group) in self._hosts:
                 continue
             saved = [
                 self._saved_partition(metadata, record, topic, group, each)
@@ -184,18 +185,11 @@ class Groups:
         log.info("groups_taken_up shard=%s groups=%d", metadata.name, len(self._of_shard(metadata)))
         self._forget(metadata, orphans)
 
-    async def forget_strays(self, after_ms: int) -> None:
-        """Forget the groups of topics that this node has not heard of for so long."""
-        if self._replicated is None or not self._metadata.is_current:
-            return
-        led, strays, now_ms = self._replicated.led(), self._strays, self.now_ms()
-        names = {key.split("/")[1] for metadata in led for key, _ in metadata.items(GROUP)}
-        unknown = [name for name in names if not self._topics.has_record(name)]
-        self._strays = {name: strays.get(name, now_ms) for name in unknown}
-        for name in [name for name, ms in self._strays.items() if now_ms - ms >= after_ms]:
-            for metadata in led:
-                if not self._topics.has_record(name):  # it may have been made meanwhile
-                    await self._forget_now(metadata, records_of_topic(metadata, name))
+    async def forget_orphans(self) -> None:
+        """Forget the groups of topics that were deleted while their home was another node."""
+        if self._replicated is not None:
+            for metadata in self._replicated.led():
+                await self._forget_now(metadata, self._take_up(metadata))
 
     def _forget(self, metadata: Metadata, records: Records) -> None:
         """End records of groups that are gone; if that fails, the next home does it."""
@@ -301,6 +295,10 @@ class Groups:
             host = self._hosts.get((topic.name, group))
             if host is not None:
                 return host
+            folder = folder_of(metadata, topic.name, group)
+            if folder not in ("", topic.folder) and not self._topics.was_deleted(folder):
+                # What the group has done in a topic that was made anew must not be written over.
+                raise Unavailable(f"the topic {topic.name!r} was made anew: ask again")
             limit = self._config.groups.groups_max
             if len(self._hosts) >= limit:
                 raise CapacityReached("groups", limit, meaning="see groups.groups_max")

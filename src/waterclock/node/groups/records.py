@@ -85,6 +85,12 @@ def saved_ends(metadata: Metadata, topic: str, partition: int, *, folder: str) -
                 yield 0
 
 
+def folder_of(metadata: Metadata, topic: str, group: str) -> str:
+    """Return the folder of the topic that a group was made for; empty if it is not known."""
+    value = metadata.get(f"{GROUP}{topic}/{group}")
+    return "" if value is None else msgspec.json.decode(value, type=GroupRecord).folder
+
+
 def records_of_group(metadata: Metadata, topic: str, group: str) -> Records:
     """Return the names of all records of a group, to be ended."""
     keys = [f"{GROUP}{topic}/{group}"]

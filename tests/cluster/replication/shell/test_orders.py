@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -165,3 +166,19 @@ async def test_what_cannot_be_is_refused_and_says_why(tmp_path):
         with pytest.raises(Unavailable):
             await orders.undrain("b")
         it.live.fake.come_back()
+
+
+async def test_another_number_of_replicas_is_made_of_a_partition_that_is_there(tmp_path):
+    async with wanting(tmp_path, "d", "e") as it:
+
+        def is_made(factor: int) -> bool:
+            having = [node for node in it.nodes if node.name in it.voters()]
+            is_whole = len(having) == factor and not it.record.learners
+            is_led = any(it.is_led_by(each.name) for each in having)
+            return is_whole and is_led and all(each.texts() == ["kept"] for each in having)
+
+        for factor in (5, 1, 3):
+            for node in it.nodes:
+                node.replicator.set_factor(node.host, factor)
+
+            await until(partial(is_made, factor))

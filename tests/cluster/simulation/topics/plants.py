@@ -165,7 +165,7 @@ def a_record_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_promise_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept in memory, and not on the disk. And a candidate must ask for it, for whoever reads
-    the record anew would promise it again."""
+    the record anew would promise it again; alone it shows where that is an old one (below)."""
 
     def lax(self: Promises, promises: Any) -> None:
         self._kept.update(promises)
@@ -181,6 +181,16 @@ def a_promise_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Promises, "save", lax)
     swap(monkeypatch, Election, "_take_later", wrap)
+
+
+@planted("two leaders", schedule="etcd is restored from an old copy", seeds_max=3)
+def a_promise_is_only_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was promised is not there after a start; everything else is as it should be."""
+
+    def lax(self: Promises, promises: Any) -> None:
+        self._kept.update(promises)
+
+    monkeypatch.setattr(Promises, "save", lax)
 
 
 @planted("two leaders", schedule="etcd is restored from an old copy", seeds_max=3)

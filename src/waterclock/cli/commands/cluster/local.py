@@ -11,13 +11,13 @@ import json
 import os
 import signal
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import waterclock
+from waterclock.cli.commands.cluster.children import Child, end_at_once, hanging_up, signal_all
 from waterclock.cli.commands.cluster.etcd import (
     HOW_TO_GET,
     LocalEtcd,
@@ -26,19 +26,15 @@ from waterclock.cli.commands.cluster.etcd import (
     running_etcd,
 )
 from waterclock.cli.commands.cluster.plan import LocalNode, command, plan
-from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, lines_of, start_process
 from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
 from waterclock.cli.commands.cluster.voice import COLOURS, Voice
-from waterclock.cli.output.terminal import counted, one_line, print_json
+from waterclock.cli.output.terminal import counted, print_json
 from waterclock.model.errors import NodeFailed
 from waterclock.runtime import supervisor
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 
 if TYPE_CHECKING:
     from waterclock.model.config import Config
-
-EXIT_HUNG_UP = 128 + signal.SIGHUP
-_ERROR = "error: "
 
 
 def run_local_cluster(
@@ -63,7 +59,9 @@ def run_local_cluster(
     etcd = etcd_for(config, is_wanted=has_topics)
     endpoint = "" if etcd is None else etcd.endpoint
     children = [
-        Child(node, command(node, nodes, given, secure, endpoint), COLOURS[index % len(COLOURS)])
+        NodeChild(
+            node, command(node, nodes, given, secure, endpoint), COLOURS[index % len(COLOURS)]
+        )
         for index, node in enumerate(nodes)
     ]
     cluster = LocalCluster(config, children, secure, etcd, as_json=as_json)
@@ -71,46 +69,15 @@ def run_local_cluster(
         runner.run(cluster.run())
 
 
-class Child:
+class NodeChild(Child):
     """One node, as a process."""
 
     def __init__(self, node: LocalNode, words: Sequence[str], colour: str) -> None:
+        super().__init__(node.name, colour)
         self.node = node
         self.words = words
-        self.colour = colour
-        self.facts: dict[str, Any] = {}
-        """What it said of itself when it was ready."""
-        self.error = ""
-        """Why it ended, as it says."""
         self.has_begun = asyncio.Event()
         """It is ready, or has ended."""
-        self.process: Process | None = None
-
-    async def start(self) -> Process:
-        """Start it, with what it says to us."""
-        self.process = await start_process(self.words, stdout=PIPE, stderr=PIPE)
-        return self.process
-
-    @property
-    def is_running(self) -> bool:
-        return self.process is not None and self.process.returncode is None
-
-    def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.process is not None and self.is_running:
-            with suppress(ProcessLookupError):
-                self.process.send_signal(number)
-
-    def end_text(self) -> str:
-        """Return how it ended."""
-        assert self.process is not None
-        code = self.process.returncode
-        assert code is not None
-        if code < 0:
-            return f"was killed ({signal.Signals(-code).name})"
-        if self.error:
-            return f"ended: {self.error}"
-        return f"ended with exit code {code}" if code else "has stopped"
 
 
 class LocalCluster:
@@ -119,7 +86,7 @@ class LocalCluster:
     def __init__(
         self,
         config: "Config",
-        children: Sequence[Child],
+        children: Sequence[NodeChild],
         secure: Path | None,
         etcd: LocalEtcd | None = None,
         *,
@@ -146,8 +113,8 @@ class LocalCluster:
         if self._out.is_terminal:
             self._voice.say(f"Waterclock {waterclock.__version__}: {where}", "bold")
         with (
-            stopping_on_signals(self._stop, stop_at_once=self._end_at_once),
-            calling_on_hangup(self._hung_up(has_terminal=os.isatty(0))),
+            stopping_on_signals(self._stop, stop_at_once=partial(end_at_once, self._children)),
+            calling_on_hangup(hanging_up(self._children)),
         ):
             async with running_etcd(self._etcd, self._voice.warn) as etcd:
                 if self._stopping_at is None:
@@ -173,51 +140,38 @@ class LocalCluster:
 
     # One node
 
-    async def _follow(self, child: Child) -> None:
+    async def _follow(self, child: NodeChild) -> None:
         """Run a node, from its start to its end."""
-        process = await child.start()
+        process = await child.start(child.words)
         assert process.stdout is not None
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pass_on_log(child))
+            tasks.create_task(child.pass_on_log(self._voice))
             if line := await process.stdout.readline():
-                child.facts = {**json.loads(line), "gossip_address": child.node.gossip}
+                child.became_ready({**json.loads(line), "gossip_address": child.node.gossip})
                 child.has_begun.set()
                 seconds = time.monotonic() - self._began
-                self._voice.say_of(
-                    child.node.name, child.colour, f"is ready, after {seconds:.1f} s"
-                )
+                self._voice.say_of(child.name, child.colour, f"is ready, after {seconds:.1f} s")
                 await process.stdout.read()
             await process.wait()
         self._ended(child)
 
-    async def _pass_on_log(self, child: Child) -> None:
-        """Show what a node logs, with its name before each line; its last error is kept back."""
-        assert child.process is not None
-        assert child.process.stderr is not None
-        async for line in lines_of(child.process.stderr):
-            text = line.decode(errors="backslashreplace").rstrip()
-            if text.startswith(_ERROR):
-                child.error = one_line(text.removeprefix(_ERROR))
-            else:
-                self._voice.pass_on(child.node.name, child.colour, text)
-
-    def _ended(self, child: Child) -> None:
+    def _ended(self, child: NodeChild) -> None:
         """Tell how a node ended; one that could not start takes the others with it."""
         is_first = not child.has_begun.is_set()
         child.has_begun.set()
         if self._stopping_at is not None or self._failure:
-            self._voice.say_of(child.node.name, child.colour, child.end_text())
+            self._voice.say_of(child.name, child.colour, child.end_text())
         elif is_first:
             why = child.error or f"it {child.end_text()}"
-            self._failure = f"{child.node.name} did not start: {why}"
-            self._signal_all(signal.SIGTERM)
+            self._failure = f"{child.name} did not start: {why}"
+            signal_all(self._children, signal.SIGTERM)
         else:
             if self._forming is not None:
                 self._forming.cancel()
             running = [each for each in self._children if each.is_running]
-            names = ", ".join(each.node.name for each in running)
+            names = ", ".join(each.name for each in running)
             rest = f"; {names} {'goes' if len(running) == 1 else 'go'} on" if running else ""
-            self._voice.warn(f"{child.node.name} {child.end_text()}{rest}")
+            self._voice.warn(f"{child.name} {child.end_text()}{rest}")
 
     # All of them
 
@@ -257,23 +211,4 @@ class LocalCluster:
             self._voice.say("\nStopping all nodes. Ctrl-C again ends them at once.", "yellow")
         if self._forming is not None:
             self._forming.cancel()
-        self._signal_all(signal.SIGTERM)
-
-    def _end_at_once(self) -> None:
-        self._signal_all(signal.SIGKILL)
-        os._exit(EXIT_AT_ONCE)
-
-    def _hung_up(self, *, has_terminal: bool) -> Callable[[], None]:
-        def hung_up() -> None:
-            if has_terminal and not os.isatty(0):  # the window was closed
-                self._signal_all(signal.SIGTERM)
-                os._exit(EXIT_HUNG_UP)
-            supervisor.tell_reloading()
-            self._signal_all(signal.SIGHUP)
-            supervisor.tell_ready()
-
-        return hung_up
-
-    def _signal_all(self, number: int) -> None:
-        for child in self._children:
-            child.signal(number)
+        signal_all(self._children, signal.SIGTERM)

@@ -11,15 +11,14 @@ import json
 import os
 import signal
 import time
-from asyncio.subprocess import PIPE
-from asyncio.subprocess import Process as Started
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import waterclock
-from waterclock.cli.commands.cluster.processes import EXIT_AT_ONCE, lines_of, start_process
+from waterclock.cli.commands.cluster.children import Child, end_at_once, hanging_up, signal_all
 from waterclock.cli.commands.cluster.ready import until_formed
 from waterclock.cli.commands.cluster.voice import COLOURS, Voice
 from waterclock.cli.commands.processes.placement import begin_run, check_none_is_missed
@@ -33,7 +32,7 @@ from waterclock.cli.commands.processes.plan import (
 )
 from waterclock.cli.commands.processes.ready import tell_ready
 from waterclock.cli.commands.processes.restarts import Restarts
-from waterclock.cli.output.terminal import one_line, print_json
+from waterclock.cli.output.terminal import print_json
 from waterclock.model.errors import NodeFailed, WaterclockError
 from waterclock.runtime import supervisor
 from waterclock.runtime.lifecycle import calling_on_hangup, raise_single, stopping_on_signals
@@ -43,9 +42,6 @@ from waterclock.storage.folders.os_folder import OsFolder
 
 if TYPE_CHECKING:
     from waterclock.model.config import Config
-
-EXIT_HUNG_UP: Final = 128 + signal.SIGHUP
-_ERROR: Final = "error: "
 
 
 def run_processes(config: "Config", count: int, given: Sequence[str], *, as_json: bool) -> None:
@@ -67,73 +63,26 @@ def run_processes(config: "Config", count: int, given: Sequence[str], *, as_json
         ports = held.enter_context(shared_ports(config))
         processes = plan(config, count)
         children = [
-            Child(each, COLOURS[index % len(COLOURS)]) for index, each in enumerate(processes)
+            ProcessChild(each, COLOURS[index % len(COLOURS)])
+            for index, each in enumerate(processes)
         ]
         running = ProcessGroup(config, children, ports, given, secure, as_json=as_json)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.run(journal))
 
 
-class Child:
-    """One process, however often it is started."""
+class ProcessChild(Child):
+    """One of the processes, and how often it may be started again."""
 
     def __init__(self, process: Process, colour: str) -> None:
+        super().__init__(process.name, colour)
         self.process = process
-        self.colour = colour
         self.restarts = Restarts()
-        self.facts: dict[str, Any] = {}
-        """What it said of itself when it was ready, for the first time."""
-        self.error = ""
-        """Why it ended, as it says."""
-        self.ready_at: float | None = None
-        self.started: Started | None = None
-        self._must_reload = False
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.process.name
 
     @property
     def ready_s(self) -> float:
         """For how long it was ready, 0 if it never was."""
         return 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
-
-    async def start(self, words: Sequence[str], descriptor: int) -> Started:
-        """Start it, with what it says to us."""
-        self.error, self.ready_at, self._must_reload = "", None, False
-        self.started = await start_process(
-            words, stdout=PIPE, stderr=PIPE, descriptors=(descriptor,)
-        )
-        return self.started
-
-    def became_ready(self, facts: dict[str, Any]) -> None:
-        """Note what it says of itself."""
-        self.facts, self.ready_at = facts, time.monotonic()
-        if self._must_reload:
-            self.reload()
-
-    def reload(self) -> None:
-        """Have it read its settings again; while it starts, SIGHUP could end it."""
-        self._must_reload = self.ready_at is None
-        if not self._must_reload:
-            self.signal(signal.SIGHUP)
-
-    def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.started is not None and self.started.returncode is None:
-            with suppress(ProcessLookupError):
-                self.started.send_signal(number)
-
-    def end_text(self) -> str:
-        """Return how it ended."""
-        code = None if self.started is None else self.started.returncode
-        assert code is not None
-        if code < 0:
-            return f"was killed ({signal.Signals(-code).name})"
-        if self.error:
-            return f"ended: {self.error}"
-        return f"ended with exit code {code}" if code else "has stopped"
 
 
 class ProcessGroup:
@@ -142,7 +91,7 @@ class ProcessGroup:
     def __init__(
         self,
         config: "Config",
-        children: Sequence[Child],
+        children: Sequence[ProcessChild],
         ports: SharedPorts,
         given: Sequence[str],
         secure: Path | None,
@@ -156,7 +105,6 @@ class ProcessGroup:
         self._folder = Path(config.node.data_folder).absolute()
         self._secure = secure
         self._as_json = as_json
-        self._has_terminal = os.isatty(0)
         self._voice = Voice(as_json=as_json)
         self._is_first = asyncio.Event()
         """All have been ready once, or none of that is to be waited for."""
@@ -168,14 +116,14 @@ class ProcessGroup:
     async def run(self, journal: Journal) -> None:
         """Start all; return when all have ended. Raise NodeFailed unless they were asked to."""
         with (
-            stopping_on_signals(self._stop, stop_at_once=self._end_at_once),
-            calling_on_hangup(self._hung_up),
+            stopping_on_signals(self._stop, stop_at_once=partial(end_at_once, self._children)),
+            calling_on_hangup(hanging_up(self._children)),
         ):
             try:
                 async with coordinating(journal) as service:
                     await self._run_all(service)
             except* WaterclockError as problems:
-                self._signal_all(signal.SIGKILL)
+                signal_all(self._children, signal.SIGKILL)
                 raise_single(problems)
         if self._failure:
             raise NodeFailed(self._failure)
@@ -192,7 +140,7 @@ class ProcessGroup:
 
     # One process
 
-    async def _keep(self, child: Child, service: CoordinatorService) -> None:
+    async def _keep(self, child: ProcessChild, service: CoordinatorService) -> None:
         """Have a process run until all are to stop."""
         while not self._is_ending:
             await self._follow(child, service)
@@ -210,7 +158,7 @@ class ProcessGroup:
             self._voice.warn(f"{child.name} {child.end_text()}; it is started again{when}")
             await self._pause(delay_s)
 
-    async def _follow(self, child: Child, service: CoordinatorService) -> None:
+    async def _follow(self, child: ProcessChild, service: CoordinatorService) -> None:
         """Run a process, from its start to its end."""
         theirs = await service.connect()
         with theirs:
@@ -222,18 +170,19 @@ class ProcessGroup:
                 self._secure,
                 theirs.fileno(),
             )
-            started = await child.start(words, theirs.fileno())
+            started = await child.start(words, descriptors=(theirs.fileno(),))
         if self._is_ending:  # a signal came meanwhile
             child.signal(signal.SIGTERM)
         assert started.stdout is not None
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pass_on_log(child, started))
+            is_named = self._as_json and self._config.log.format == "text"
+            tasks.create_task(child.pass_on_log(self._voice, is_named=is_named))
             if line := await started.stdout.readline():
                 self._became_ready(child, json.loads(line))
                 await started.stdout.read()
             await started.wait()
 
-    def _became_ready(self, child: Child, facts: dict[str, Any]) -> None:
+    def _became_ready(self, child: ProcessChild, facts: dict[str, Any]) -> None:
         is_back = bool(child.facts)
         child.became_ready(facts)
         if is_back:
@@ -242,18 +191,6 @@ class ProcessGroup:
             self._voice.say_of(child.name, child.colour, "is ready")
         if all(each.facts for each in self._children):
             self._is_first.set()
-
-    async def _pass_on_log(self, child: Child, started: Started) -> None:
-        """Show what a process logs, with its name before each line; its last error is kept back."""
-        assert started.stderr is not None
-        is_named = self._as_json and self._config.log.format == "text"
-        async for line in lines_of(started.stderr):
-            text = line.decode(errors="backslashreplace").rstrip()
-            if text.startswith(_ERROR):
-                child.error = one_line(text.removeprefix(_ERROR))
-            else:
-                shown = f"{child.name}  {text}" if is_named else text
-                self._voice.pass_on(child.name, child.colour, shown)
 
     # All of them
 
@@ -266,7 +203,7 @@ class ProcessGroup:
         if not self._is_ending:
             self._failure = why
             self._ending.set()
-            self._signal_all(signal.SIGTERM)
+            signal_all(self._children, signal.SIGTERM)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -305,21 +242,4 @@ class ProcessGroup:
             self._ending.set()
             supervisor.tell_stopping()
             self._voice.say("\nStopping all processes. Ctrl-C again ends them at once.", "yellow")
-        self._signal_all(signal.SIGTERM)
-
-    def _end_at_once(self) -> None:
-        self._signal_all(signal.SIGKILL)
-        os._exit(EXIT_AT_ONCE)
-
-    def _hung_up(self) -> None:
-        if self._has_terminal and not os.isatty(0):  # the window was closed
-            self._signal_all(signal.SIGTERM)
-            os._exit(EXIT_HUNG_UP)
-        supervisor.tell_reloading()
-        for child in self._children:
-            child.reload()
-        supervisor.tell_ready()
-
-    def _signal_all(self, number: int) -> None:
-        for child in self._children:
-            child.signal(number)
+        signal_all(self._children, signal.SIGTERM)

@@ -10,6 +10,7 @@ from waterclock.server.cluster.calls.merging import (
     by_partition,
     merged_outcomes,
     merged_page,
+    merged_steps,
 )
 from waterclock.server.http.messages import Request
 from waterclock.server.rest.schedule import OUTCOMES
@@ -61,7 +62,7 @@ def _counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[s
         {**same[0], "count": sum(each["count"] for each in same)}
         for same in zip(*(each.body["horizons"] for each in answers), strict=True)
     ]
-    counts = [sum(same) for same in zip(*(each.body["counts"] for each in answers), strict=True)]
+    counts = merged_steps(each.body.get("counts", ()) for each in answers)
     total = sum(each.body["total"] for each in answers)
     return {"total": total, "horizons": horizons, "counts": counts}
 

@@ -8,6 +8,7 @@ something that nobody has told yet.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from waterclock.model.errors import NotSupported
 from waterclock.model.names import is_own
 from waterclock.node.schedule.pending import (
     PAGE_DEFAULT,
@@ -65,6 +66,15 @@ def merged_outcomes(
     return outcomes, reached
 
 
+def merged_steps(answers: Iterable[Sequence[int]]) -> list[int]:
+    """Return the counts of each step, of all nodes together. A node of a release that does not know
+    of steps tells none: better no count than one without what it has."""
+    told = list(answers)
+    if len({len(counts) for counts in told}) > 1:
+        raise NotSupported("a node of an older release does not count by steps: update it first")
+    return [sum(same) for same in zip(*told, strict=True)]
+
+
 def by_partition(answers: Sequence[tuple[tuple[int, ...], Mapping[int, Any]]]) -> list[Any]:
     """Return something of each partition, as its leader has it; what it names no partitions for, it
     tells of all."""
@@ -113,13 +123,13 @@ def _scheduled(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa
 
 
 def _counted(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa: ANN401
+    counts = merged_steps(each.response.counts for each in answers)
     first, *others = (each.response for each in answers)
+    first.counts[:] = counts
     for other in others:
         first.total += other.total
         for mine, theirs in zip(first.horizons, other.horizons, strict=True):
             mine.count += theirs.count
-        for step, count in enumerate(other.counts):
-            first.counts[step] += count
     return first
 
 

@@ -43,9 +43,9 @@ class RemoteTopics:
         )
         await self._ask("Admin/CreateTopic", asked.SerializeToString())
 
-    async def update_topic(self, name: str, settings: TopicSettings) -> None:
-        """Have a topic given other settings."""
-        asked = pb.UpdateTopicRequest(topic=name, settings=to_proto(settings, pb.TopicSettings))
+    async def add_partitions(self, name: str, partitions: int) -> None:
+        """Have a topic given so many partitions; its other settings may be others there by now."""
+        asked = pb.UpdateTopicRequest(topic=name, settings=pb.TopicSettings(partitions=partitions))
         await self._ask("Admin/UpdateTopic", asked.SerializeToString())
 
     async def ensure_own_topic(self, name: str, settings: TopicSettings) -> None:

@@ -12,7 +12,7 @@ silently wait for changes that it gives the same numbers again.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -123,16 +123,11 @@ class EtcdCoordinator:
         except NotThere as error:
             raise LeaseNotFound(lease) from error
 
-    @asynccontextmanager
-    async def watch(
+    def watch(
         self, keys: KeyRange, *, from_revision: Revision
-    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
         """Follow all changes of a range, over broken connections too."""
-        batches = self._batches(keys, from_revision)
-        try:
-            yield batches
-        finally:
-            await batches.aclose()
+        return aclosing(self._batches(keys, from_revision))
 
     async def _batches(
         self, keys: KeyRange, from_revision: Revision

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Final, cast
 
 from waterclock.cluster.coordinator.errors import (
@@ -121,16 +121,11 @@ class ProcessCoordinator:
         answer = await self._ask(Revoke(lease), is_repeatable=False)
         assert isinstance(answer, Revoked), answer
 
-    @asynccontextmanager
-    async def watch(
+    def watch(
         self, keys: KeyRange, *, from_revision: Revision
-    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
         """Follow all changes of a range, over broken connections too."""
-        batches = self._batches(keys, from_revision)
-        try:
-            yield batches
-        finally:
-            await batches.aclose()
+        return aclosing(self._batches(keys, from_revision))
 
     async def _batches(
         self, keys: KeyRange, from_revision: Revision

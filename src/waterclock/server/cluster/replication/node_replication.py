@@ -59,11 +59,12 @@ class NodeReplication:
         self.call = remote.unary
         topics = RemoteTopics(remote, self.places)
         self.create_topic = topics.create_topic
-        self.update_topic = topics.update_topic
+        self.add_partitions = topics.add_partitions
         self.ensure_own_topic = topics.ensure_own_topic
         self.meta_log_id = replicator.meta_log_id
         self.open_meta = replicator.open_meta
         self.joined = replicator.joined
+        self.set_factor = replicator.set_factor
         self.detach = replicator.detach
         self.led = replicator.led
 

@@ -259,6 +259,13 @@ class Replicator:
         self._look(hosted)
         self.placing.look()
 
+    def set_factor(self, host: PartitionHost, factor: int | None) -> None:
+        """Have another number of copies of a partition: its leader sees to it, one at a time."""
+        hosted = self._by_name.get((host.topic, host.partition))
+        if hosted is not None:
+            hosted.factor = self.settings.factor if factor is None else factor
+            self.placing.look()
+
     async def detach(self, host: PartitionHost) -> None:
         """Have nothing to do with a partition any more; its log is closed on return."""
         hosted = self._by_name.pop((host.topic, host.partition), None)
