@@ -15,7 +15,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions
+BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -84,6 +84,7 @@ docs: $(SITE)  ## Build the docs site with the API reference into ./site; a brok
 
 console-shots: $(STAMP)  ## Take the pictures of the console for docs/console.md, in a browser without a screen
 	@$(BIN)/python -m tools.console_shots
+	@$(BIN)/python -m tools.console_story
 
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
