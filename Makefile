@@ -15,7 +15,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions
+BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -84,6 +84,7 @@ docs: $(SITE)  ## Build the docs site with the API reference into ./site; a brok
 
 console-shots: $(STAMP)  ## Take the pictures of the console for docs/console.md, in a browser without a screen
 	@$(BIN)/python -m tools.console_shots
+	@$(BIN)/python -m tools.console_story
 
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
@@ -166,14 +167,18 @@ test-through: $(STAMP)  ## The suites of gRPC, HTTP and the client, asked of a n
 	  rest_schedule rest_frames rest_events limits)) \
 	  $(addprefix tests/client/test_,$(addsuffix .py,real_node blocking snapshots))
 
-# Not: a limit in gRPC's own words; a client that is told not to.
+# Not: a limit in gRPC's own words; that a node has no link, as the suite has one to it.
 NATIVE_NOT := refused_by_grpc or without_it_all_goes_by_grpc
 test-native: $(STAMP)  ## The suites of gRPC and the client, asked by the native protocol
 	@WATERCLOCK_NATIVE=1 $(BIN)/python -m pytest -q -n 2 -k "not ($(NATIVE_NOT))" \
 	  $(addprefix tests/server/test_,$(addsuffix .py,broker_api admin_api scheduler_api publish_stream \
 	  subscribe_stream replay_stream write_registry)) \
-	  $(addprefix tests/client/test_,$(addsuffix .py,real_node blocking snapshots native_links failover \
-	  killed_node secured tracing))
+	  $(CLIENT_SUITES) tests/client/test_native_links.py
+
+CLIENT_SUITES := $(addprefix tests/client/test_,$(addsuffix .py,real_node blocking snapshots failover \
+  killed_node secured tracing))
+test-grpc: $(STAMP)  ## The suites of the client, by gRPC alone
+	@WATERCLOCK_CLIENT_BY_GRPC=1 $(BIN)/python -m pytest -q -n 2 $(CLIENT_SUITES)
 
 cluster-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 cluster-sim: N := $(or $(N),100)

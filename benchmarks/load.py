@@ -27,6 +27,12 @@ WINDOW = 256
 MARK = "RESULT "
 SCRIPT = """
 local requests, count, at = {}, 0, 0
+local threads = 0
+
+function setup(thread)
+  thread:set("number", threads)
+  threads = threads + 1
+end
 
 function init(args)
   local file = assert(io.open(args[1], "rb"))
@@ -35,8 +41,13 @@ function init(args)
     requests[count] = request
   end
   file:close()
-  -- wrk asks for one request to look at it: the last, so that the first is the first.
-  at = count - 1
+  -- Of several threads, each has a part of the list to itself.
+  local part = count / tonumber(args[2])
+  requests = {unpack(requests, number * part + 1, number * part + part)}
+  count = part
+  -- wrk asks the first thread for one request to look at it: the last, so that the first is the
+  -- first.
+  at = number == 0 and count - 1 or 0
 end
 
 function request()
@@ -55,8 +66,16 @@ end
 """
 
 
-def play(watch: Stopwatch, port: int, requests: Sequence[bytes], *, seconds: int) -> None:
-    """Play requests for so long; tell how many were answered."""
+def play(
+    watch: Stopwatch,
+    port: int,
+    requests: Sequence[bytes],
+    *,
+    seconds: int,
+    is_apart: bool = False,
+) -> None:
+    """Play requests for so long; tell how many were answered. With `is_apart`, each connection has
+    a part of the list to itself."""
     if is_smoke():
         # It would have to be fetched from the network.
         _play_once(watch, port, requests)
@@ -66,8 +85,10 @@ def play(watch: Stopwatch, port: int, requests: Sequence[bytes], *, seconds: int
         script, listed = Path(name) / "play.lua", Path(name) / "requests"
         script.write_text(SCRIPT)
         listed.write_bytes(b"\0".join(requests))
-        command = [its.find("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script)]
-        command += [f"http://127.0.0.1:{port}", "--", str(listed)]
+        threads = CONNECTIONS if is_apart else 1
+        assert len(requests) % threads == 0
+        command = [its.find("wrk"), f"-t{threads}", f"-c{CONNECTIONS}", f"-d{seconds}s"]
+        command += ["-s", str(script), f"http://127.0.0.1:{port}", "--", str(listed), str(threads)]
         with watch.running(0):
             run = subprocess.run(
                 command, env=its.environ(), stdout=subprocess.PIPE, text=True, check=True

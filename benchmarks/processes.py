@@ -7,10 +7,11 @@ Clients and processes share this machine's cores, so messages a second say littl
 with a core for each process would do. Processor time does: the busiest process would bound the
 rate, at one second of it for so many messages. `gain` is that rate of two processes by that of one.
 `streams`: send and receive in turn, of 100 streams, by `wrk` on 64 connections; half of the
-requests come to the process that does not own their stream, which asks the other. `hot_stream`: the
-same of one stream, which is split, so each process answers those that ask it. `publish`:
-batches of 1,000 messages to a topic of 8 partitions, on 32 connections of gRPC; half of them come
-to the process that does not lead their partition.
+requests come to the process that does not own their stream, which asks the other. `own_streams`:
+each connection has one stream, and goes to the process that owns it. `hot_stream`: the same of one
+stream, which is split, so each process answers those that ask it. `publish`: batches of 1,000
+messages to a topic of 8 partitions, on 32 connections of gRPC; half of them come to the process
+that does not lead their partition.
 """
 
 from statistics import median
@@ -19,6 +20,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.command import run_bench
 from benchmarks.contest import Case, Contest, client
 from benchmarks.harness import Bar, Report, scaled, whole_batches
+from benchmarks.load import CONNECTIONS
 from benchmarks.node.processing import ALONE, SHARING, two_and_one
 
 ROUNDS = 3
@@ -27,10 +29,19 @@ STREAMS = 100
 MESSAGES = 2_000_000
 SPLIT_S = 8
 """Until a busy stream is split."""
-RATES = {"streams": "operations/s", "hot_stream": "operations/s", "publish": "messages/s"}
+RATES = {
+    "streams": "operations/s",
+    "own_streams": "operations/s",
+    "hot_stream": "operations/s",
+    "publish": "messages/s",
+}
 GAIN = Bar(1.6)
 _WORK = {
     "streams": ("streams", {"streams": STREAMS, "seconds": scaled(SECONDS)}),
+    "own_streams": (
+        "streams",
+        {"streams": CONNECTIONS, "seconds": scaled(SECONDS), "is_apart": True},
+    ),
     "hot_stream": ("streams", {"streams": 1, "seconds": scaled(SECONDS), "before_s": SPLIT_S}),
     "publish": (
         "batches",

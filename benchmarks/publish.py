@@ -5,7 +5,8 @@
 
 Everyone acknowledges after an fsync that covers the message, unless the name says `nosync`. We
 recognise repeats by message id meanwhile, which the peers are spared. All clients are one process
-that keeps `WINDOW` batches unanswered; values have 128 B.
+that keeps `WINDOW` batches unanswered; values have 128 B. Ours go by the native protocol, unless
+the name says `grpc`.
 """
 
 from functools import partial
@@ -43,6 +44,8 @@ def our_cases() -> list[Case]:
             run = client("node.publishing:batches", **work, window=WINDOW)
             bar = Bar(300_000) if batch == BATCH and partitions == 1 else None
             cases.append(Case(f"batch_{batch}{suffix}", "node", run, bar=bar))
+            run = client("node.publishing:batches", **work, window=WINDOW, is_native=False)
+            cases.append(Case(f"grpc_batch_{batch}{suffix}", "node", run, "over gRPC"))
         messages = whole_batches(SINGLES, batch=CALLERS)
         work = {"callers": CALLERS, "messages": messages, "partitions": partitions}
         run = client("node.publishing:singles", **work)

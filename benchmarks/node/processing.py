@@ -67,9 +67,17 @@ def _said(folder: Path) -> dict[str, Any]:
 
 
 def streams(
-    watch: Stopwatch, port: int, *, where: str, streams: int, seconds: int, before_s: int = 0
+    watch: Stopwatch,
+    port: int,
+    *,
+    where: str,
+    streams: int,
+    seconds: int,
+    before_s: int = 0,
+    is_apart: bool = False,
 ) -> None:
-    """Send to each stream in turn and receive from it, for some time before it counts."""
+    """Send to each stream in turn and receive from it, for some time before it counts; with
+    `is_apart` each connection asks for streams of its own."""
     found = json.loads(os.environ[where])
     both = [
         request
@@ -79,7 +87,7 @@ def streams(
     if before_s and not is_smoke():
         play(Stopwatch(0), found["http"], both, seconds=before_s)
     with _spending(watch, found["groups"]):
-        play(watch, found["http"], both, seconds=seconds)
+        play(watch, found["http"], both, seconds=seconds, is_apart=is_apart)
 
 
 def batches(

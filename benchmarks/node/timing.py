@@ -13,7 +13,7 @@ import uvloop
 from benchmarks.client import Stopwatch
 from benchmarks.messages import VALUE_BYTES
 from benchmarks.node.ticker import Ticker
-from benchmarks.node.wire import fresh_topic, opened
+from benchmarks.node.wire import fresh_topic, opened, until_linked
 from benchmarks.peers.pacing import Schedule, Times, tell
 from waterclock.client.client import Client, connect
 from waterclock.client.consumer.subscription import Subscription
@@ -74,14 +74,26 @@ async def talk(
     watch: Stopwatch, port: int, topic: str, *, rate: int, messages: int, is_native: bool = True
 ) -> None:
     """Publish to a topic that is there, at a rate, and consume from it; tell how long both took."""
-    async with (
-        connect(f"127.0.0.1:{port}", ClientSettings(native=is_native)) as client,
-        client.subscribe(topic, group="bench") as subscription,
-    ):
-        await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)
-        with watch.running(messages):
-            times = await _round(_Talk(client, topic, messages), subscription, rate=rate)
-        tell(watch, times)
+    async with connect(f"127.0.0.1:{port}", ClientSettings(native=is_native)) as client:
+        if is_native:
+            await until_linked(client)
+        async with client.subscribe(topic, group="bench") as subscription:
+            await _measure(watch, client, subscription, topic, rate=rate, messages=messages)
+
+
+async def _measure(
+    watch: Stopwatch,
+    client: Client,
+    subscription: Subscription,
+    topic: str,
+    *,
+    rate: int,
+    messages: int,
+) -> None:
+    await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)
+    with watch.running(messages):
+        times = await _round(_Talk(client, topic, messages), subscription, rate=rate)
+    tell(watch, times)
 
 
 async def _round(talk: _Talk, subscription: Subscription, *, rate: int) -> Times:

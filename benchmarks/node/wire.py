@@ -1,6 +1,7 @@
 """Raw calls to a node: requests encoded before the clock starts, answers decoded after it stops.
 
-This is to gRPC what `peers/wire.py` is to sockets. The client library is measured by name.
+This is to gRPC and to the native protocol what `peers/wire.py` is to sockets. The client library is
+measured by name.
 """
 
 import asyncio
@@ -11,6 +12,9 @@ from itertools import islice
 
 import grpc
 
+from waterclock.client.client import Client
+from waterclock.client.native.link import NodeLink, dial
+from waterclock.client.streams.calls import reachable
 from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2
 
 PUBLISH_STREAM = "/waterclock.v1.Broker/PublishStream"
@@ -39,9 +43,13 @@ async def fresh_topic(channel: grpc.aio.Channel, *, partitions: int = 1) -> Asyn
         await admin.DeleteTopic(admin_pb2.DeleteTopicRequest(topic=topic))
 
 
-def publish_request(topic: str, body: bytes, *, partition: int = 0) -> bytes:
-    """Encode a batch for a stream."""
+def publish_request(
+    topic: str, body: bytes, *, partition: int = 0, is_native: bool = False
+) -> bytes:
+    """Encode a batch for a stream, or for a link."""
     batch = broker_pb2.PublishBatchRequest(topic=topic, arrow=body, partition=partition)
+    if is_native:
+        return batch.SerializeToString()
     return broker_pb2.PublishStreamRequest(batch=batch).SerializeToString()
 
 
@@ -80,6 +88,39 @@ async def stream_all(
             await stream.write(next_request)
     await stream.done_writing()
     return answers
+
+
+@asynccontextmanager
+async def linked(channel: grpc.aio.Channel, port: int) -> AsyncIterator[NodeLink]:
+    """Have a link of the native protocol to the node."""
+    node = await admin_pb2_grpc.AdminStub(channel).GetNode(admin_pb2.GetNodeRequest())
+    address = f"127.0.0.1:{port}"
+    link = await dial(reachable(node.http_address, address), address, None, is_alone=True)
+    try:
+        yield link
+    finally:
+        link.close("all is measured")
+        await link.ended.wait()
+
+
+async def link_all(link: NodeLink, requests: Sequence[bytes], *, window: int) -> int:
+    """Publish batches over a link, at most a window of them unanswered; give how many messages
+    were taken."""
+    waiting = iter(requests)
+
+    async def lane() -> int:
+        return sum([(await link.publish(request)).count for request in waiting])
+
+    async with asyncio.TaskGroup() as tasks:
+        lanes = [tasks.create_task(lane()) for _ in range(window)]
+    return sum(task.result() for task in lanes)
+
+
+async def until_linked(client: Client) -> None:
+    """Wait until a client goes by the native protocol."""
+    connection = client._connection
+    while connection.native.find(connection.address) is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
 
 
 def published(answers: Sequence[bytes]) -> int:

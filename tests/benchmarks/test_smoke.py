@@ -16,12 +16,17 @@ from tests.stores.servers.registry import reason_to_skip
 ROOT = Path(__file__).parents[2]
 
 RATE = "messages/s"
+CORE = "% of a core"
 SHARE = "of workers ÷ work time"
 CASES = {
     "start": {
         f"{case}_{what}": "s"
         for case in ("publish", "send", "topics", "help", "ready")
         for what in ("cpu_s", "s")
+    },
+    "console": {
+        **dict.fromkeys(("pages_one_percent", "pages_ten_percent", "idle_percent"), CORE),
+        "assets_kib": "KiB",
     },
     "log": {
         "append_1000_group_dedup": RATE,
@@ -36,7 +41,8 @@ CASES = {
     },
     "publish": {
         f"{case}{suffix}": RATE
-        for case in ("batch_1000", "batch_4000", "single_64_callers", "grpc_single_64_callers")
+        for way in ("", "grpc_")
+        for case in (f"{way}batch_1000", f"{way}batch_4000", f"{way}single_64_callers")
         for suffix in ("", "_8p")
     },
     "consume": {"raw_batches": RATE, "async_for_acks": RATE},

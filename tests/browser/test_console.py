@@ -140,8 +140,8 @@ def hostile(console: Console) -> None:
     taken = console.ask("GET", "/topics/orders/messages?group=g&limit=1&wait=5s")["messages"]
     leases = [each["lease"] for each in taken]
     console.ask("POST", "/topics/orders/acks", {"group": "g", "reject": leases, "leave": True})
-    console.ask("PUT", "/job-runs/r", {"job": "report", "state": "failed", "error": EVIL})
-    console.ask("GET", "/node")
+    run = {"job": "report", "state": "failed", "error": EVIL, "report": json.dumps(EVIL)}
+    console.ask("PUT", "/job-runs/r", {**run, "stage": EVIL})
 
 
 PLACES = {
@@ -152,7 +152,7 @@ PLACES = {
     "groups": "Members",
     "groups/orders/g": "Generation",
     "dead-letters": "orders",
-    "dead-letters/orders": "Attempts",
+    "dead-letters/orders": "Given up",
     "streams": "Waiting",
     f"streams/{quote(EVIL, safe='')}": "Waiting senders",
     "cluster": "(this one)",
@@ -160,21 +160,44 @@ PLACES = {
 }
 
 
+def narrow(console: Console) -> None:
+    """Have the window of a phone."""
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    console.page.call("Emulation.setDeviceMetricsOverride", **size)
+
+
 def test_every_page_shows_hostile_names_and_bodies_as_text_and_axe_finds_nothing(console, axe):
     hostile(console)
     console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
     found = {}
-    for theme in ("light", "dark"):
-        console.page.value(f"void (document.documentElement.dataset.theme = '{theme}')")
+    for theme in ("light", "dark", "dark, on a phone"):
+        if theme == "dark, on a phone":
+            narrow(console)
+        else:
+            console.page.value(f"void (document.documentElement.dataset.theme = '{theme}')")
         for path, text in PLACES.items():
             console.go(path, text)
             answer = console.page.value(SERIOUS)
             if answer:
                 found[theme, path] = answer
             assert console.page.value("document.querySelectorAll('main img').length") == 0, path
-    console.go("dead-letters/orders", EVIL)
-    console.go("schedule", EVIL)
-    console.go("topics/orders", EVIL)
+    console.page.call("Emulation.clearDeviceMetricsOverride")
+    # The whole of each, where all that a client wrote is shown.
+    dialogs = {
+        "dead-letters/orders": "press('Show')",
+        "schedule": "press('Show')",
+        "topics/orders": "[...document.querySelectorAll('tr:has(td button.plain)')]"
+        ".find((row) => row.innerText.includes('img src')).querySelector('button').click()",
+        "jobs": "press('Details')",
+    }
+    for path, press in dialogs.items():
+        console.go(path, EVIL)
+        console.do(press)
+        console.wait(f"$('dialog').innerText.includes({json.dumps(EVIL)})")
+        if answer := console.page.value(SERIOUS):
+            found["dialog", path] = answer
+        assert console.page.value("document.querySelectorAll('dialog img').length") == 0, path
+        console.do("press('Close', $('dialog'))")
 
     assert found == {}
 
@@ -378,15 +401,10 @@ def test_a_tab_that_nobody_sees_lets_go_of_its_connection(console):
 
 
 def test_the_pages_fit_a_phone_and_are_reached_by_keyboard(console):
-    console.page.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=390,
-        height=800,
-        deviceScaleFactor=1,
-        mobile=True,
-    )
+    narrow(console)
     wide = {}
-    for path in ("topics", "topics/orders", "schedule", "groups", "dead-letters", "cluster", ""):
+    paths = ("topics", "topics/orders", "schedule", "groups", "dead-letters", "cluster", "streams")
+    for path in (*paths, "jobs", ""):
         console.page.value(f"void (location.hash = '#/{path}')")
         current = f"document.querySelector('nav a[aria-current]').hash === '#/{path.split('/')[0]}'"
         console.page.wait(current)
@@ -468,7 +486,9 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         console.shows("Audit")
         console.go("audit", "createTopic")
         console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
-        assert console.page.value(SERIOUS) == []
+        for theme in ("light", "dark"):
+            console.page.value(f"void (document.documentElement.dataset.theme = '{theme}')")
+            assert console.page.value(SERIOUS) == []
         console.go("topics/theirs.b", "Partitions")
         console.do("press('Delete…')")
         console.do("fill('name', 'other'); $('dialog button[type=submit]').click()")

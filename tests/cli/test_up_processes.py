@@ -17,6 +17,7 @@ import pytest
 import waterclock
 from waterclock.client.streams.http_pool import HttpPool
 from waterclock.client.streams.http_request import HttpRequest
+from waterclock.server.cluster.ownership import RingOwnership
 
 PORTS = ("--grpc-port", "0", "--http-port", "0")
 PUBLISHED, BEFORE_KILL, LATER = 400, 40, 8
@@ -106,6 +107,32 @@ async def test_streams_and_stored_streams_are_found_through_any_process(running)
             received = await client.streams.receive(f"live-{number}", timeout=5.0)
             assert received is not None
             assert received.value == number
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three", "four"])
+async def test_a_connection_goes_to_the_process_that_has_its_stream(running, name):
+    """Some of these streams are of the one process, some of the other."""
+    with closing(HttpPool(running.shown["http_address"], connections_max=1)) as pool:
+
+        async def ask(request: HttpRequest) -> dict[str, Any]:
+            answer = await pool.ask(request, timeout_s=10)
+            assert answer.status == 200, answer.body
+            found: dict[str, Any] = json.loads(answer.body)
+            return found
+
+        async def exchange(count: int) -> None:
+            for number in range(count):
+                body = json.dumps({"streamId": name, "message": number}).encode()
+                await ask(HttpRequest("POST", "/streams/send", body=body))
+            poll = HttpRequest("GET", "/streams/receive", {"streamId": name})
+            assert [(await ask(poll))["message"] for _ in range(count)] == [*range(count)]
+
+        await exchange(10)
+        ownership = RingOwnership("process-1")
+        ownership.update({"process-1": "", "process-2": ""})
+
+        assert (await ask(HttpRequest("GET", "/node")))["name"] == ownership.ring.owner(name)
+        await exchange(10)
 
 
 async def test_a_killed_process_comes_back_with_all_it_acknowledged(running):

@@ -5,9 +5,10 @@ import os
 import pytest
 
 from tests.client.secured import secured_folder
-from tests.server.served import NATIVE
 from waterclock.client.native.links import NodeLinks
 from waterclock.security.folder import SecureFolder
+
+BY_GRPC = "WATERCLOCK_CLIENT_BY_GRPC"
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +23,12 @@ def other_folder(tmp_path_factory: pytest.TempPathFactory) -> SecureFolder:
     return secured_folder(tmp_path_factory.mktemp("another") / "secure")
 
 
-@pytest.fixture(autouse=bool(os.environ.get(NATIVE)))
-def by_the_native_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every client dial the nodes that offer it, whatever its settings say."""
+@pytest.fixture(autouse=bool(os.environ.get(BY_GRPC)))
+def by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no client dial nodes that offer links, whatever its settings say (`make test-grpc`)."""
     begin = NodeLinks.__init__
 
-    def begin_enabled(links: NodeLinks, *given: object, **_: bool) -> None:
-        begin(links, *given, is_enabled=True)  # type: ignore[arg-type]
+    def begin_disabled(links: NodeLinks, *given: object, **_: bool) -> None:
+        begin(links, *given, is_enabled=False)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(NodeLinks, "__init__", begin_enabled)
+    monkeypatch.setattr(NodeLinks, "__init__", begin_disabled)

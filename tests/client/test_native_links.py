@@ -1,6 +1,11 @@
 """The client over the native protocol: when it is used, and what happens when it is not there."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
 
 from tests.client.fake_node import fake_node
 from tests.server.http_client import until
@@ -10,9 +15,10 @@ from waterclock.client.native import links
 from waterclock.client.native.link import NodeLink
 from waterclock.client.settings import ClientSettings
 from waterclock.model.sections import ClusterConfig
+from waterclock.server.app import Server
 from waterclock.v1 import admin_pb2 as admin
 
-QUICK = ClientSettings(retry_delay_ms=1, native=True)
+QUICK = ClientSettings(retry_delay_ms=1)
 
 
 def link_of(client: Client) -> NodeLink | None:
@@ -20,8 +26,27 @@ def link_of(client: Client) -> NodeLink | None:
     return connection.native.find(connection.address)
 
 
+@asynccontextmanager
+async def linked(server: Server) -> AsyncIterator[tuple[Client, NodeLink]]:
+    """Have a client whose link stands."""
+    async with connect(server.addresses.grpc, QUICK) as client:
+        await until(lambda: link_of(client) is not None)
+        link = link_of(client)
+        assert link is not None
+        yield client, link
+
+
+@contextmanager
+def swallowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have what clients send to a node's port for HTTP heard by nobody, while inside."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, monkeypatch.context() as patch:
+        url = "http://{}:{}".format(*silent.getsockname())
+        patch.setattr(links, "reachable", lambda *_: url)
+        yield
+
+
 async def test_a_node_that_offers_it_is_published_to_and_read_by_it(tmp_path):
-    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+    async with running_server(tmp_path) as it, linked(it.server) as (client, _):
         await client.publish("orders", b"one")
         async with client.subscribe("orders", group="billing") as messages:
             async for message in messages:
@@ -36,7 +61,7 @@ async def test_a_node_that_offers_it_is_published_to_and_read_by_it(tmp_path):
 
 
 async def test_without_it_all_goes_by_grpc(tmp_path):
-    settings = ClientSettings(retry_delay_ms=1)
+    settings = ClientSettings(retry_delay_ms=1, native=False)
     async with (
         running_server(tmp_path) as it,
         connect(it.server.addresses.grpc, settings) as client,
@@ -55,12 +80,10 @@ async def test_a_node_that_does_not_offer_it_is_asked_by_grpc():
 
 
 async def test_a_link_that_breaks_in_the_midst_of_publishes_loses_and_repeats_none(tmp_path):
-    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+    async with running_server(tmp_path) as it, linked(it.server) as (client, link):
         await client.publish("orders", b"first")
         publishes = [asyncio.create_task(client.publish("orders", b"%d" % i)) for i in range(300)]
         await asyncio.sleep(0)
-        link = link_of(client)
-        assert link is not None
         link.abort()
         receipts = await asyncio.gather(*publishes)
 
@@ -69,7 +92,7 @@ async def test_a_link_that_breaks_in_the_midst_of_publishes_loses_and_repeats_no
 
 
 async def test_a_batch_larger_than_a_frame_is_published_all_the_same(tmp_path):
-    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+    async with running_server(tmp_path) as it, linked(it.server) as (client, _):
         value = bytes(1 << 20)
 
         receipts = await asyncio.gather(*(client.publish("orders", value) for _ in range(3)))
@@ -85,10 +108,10 @@ async def test_another_node_of_the_same_name_is_not_taken_for_the_one_that_was_m
         found = links.NodeLinks(None, is_enabled=True)
 
         node.http_address = other.server.addresses.http
-        await found.meet(node, at.grpc, is_alone=True)
+        await found.link(node, at.grpc, is_alone=True)
         assert found.find(at.grpc) is None
         node.http_address = at.http
-        await found.meet(node, at.grpc, is_alone=True)
+        await found.link(node, at.grpc, is_alone=True)
         assert found.find(at.grpc) is not None
         found.close()
 
@@ -98,6 +121,7 @@ async def test_a_node_that_was_started_anew_is_linked_to_again(tmp_path, monkeyp
     async with running_server(tmp_path) as it:
         at = it.server.addresses
         client = await connect(at.grpc, QUICK).__aenter__()
+        await until(lambda: link_of(client) is not None)
         await client.publish("orders", b"one")
         first = link_of(client)
     ports = ClusterConfig(grpc_port=at.grpc_port, http_port=at.http_port)
@@ -107,3 +131,95 @@ async def test_a_node_that_was_started_anew_is_linked_to_again(tmp_path, monkeyp
 
         assert link_of(client) is not first
         await client.__aexit__(None, None, None)
+
+
+async def test_a_port_that_swallows_all_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "DIAL_S", 600.0)
+    async with running_server(tmp_path) as it:
+        with swallowed(monkeypatch):
+            async with connect(it.server.addresses.grpc, QUICK) as client:
+                receipt = await client.publish("orders", b"one")
+                async with client.subscribe("orders", group="billing") as messages:
+                    message = await anext(messages)
+                    await message.ack()
+
+                assert (receipt.offset, message.value) == (0, b"one")
+                assert link_of(client) is None
+                assert (await client.fetch("orders", 0, 0)).next_offset == 1
+
+
+async def test_what_a_node_says_of_its_http_may_be_no_address(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "reachable", lambda *_: "http://localhost:no-port")
+    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+        await client._connection.native.settled(client._connection.address)
+
+        assert link_of(client) is None
+        assert (await client.publish("orders", b"one")).offset == 0
+
+
+async def test_a_subscription_moves_to_a_link_that_came_later_with_nothing_lost_or_repeated(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(links, "DIAL_S", 0.01)
+    monkeypatch.setattr(links, "PAUSE_S", 0.0)
+    async with running_server(tmp_path) as it:
+        with swallowed(monkeypatch):
+            client = await connect(it.server.addresses.grpc, QUICK).__aenter__()
+            messages = await client.subscribe("orders", group="billing").__aenter__()
+        monkeypatch.setattr(links, "DIAL_S", 600.0)
+        made = messages.made_partitions
+        received = []
+        for number in range(2_000):
+            await client.publish("orders", b"%d" % number)
+            message = await anext(messages)
+            received.append((message.value, message.attempt))
+            await message.ack()
+            if any(link.open_calls for link in it.server.native.links):
+                break
+        await client.publish("orders", b"last")
+        message = await anext(messages)
+        await message.ack()
+
+        assert received == [(b"%d" % number, 1) for number in range(len(received))]
+        assert (message.value, message.attempt) == (b"last", 1)
+        assert sum(link.open_calls for link in it.server.native.links) == 1
+        assert messages.made_partitions == made > 0
+        await client.__aexit__(None, None, None)
+
+
+async def test_a_subscription_that_holds_a_message_does_not_move(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "DIAL_S", 0.01)
+    monkeypatch.setattr(links, "PAUSE_S", 0.0)
+    async with running_server(tmp_path) as it:
+        with swallowed(monkeypatch):
+            client = await connect(it.server.addresses.grpc, QUICK).__aenter__()
+            messages = await client.subscribe("orders", group="billing").__aenter__()
+            await client.publish("orders", b"held")
+            held = await anext(messages)
+        monkeypatch.setattr(links, "DIAL_S", 600.0)
+        while link_of(client) is None:
+            client._connection.want_link()
+            await asyncio.sleep(0)
+        for number in range(20):
+            await client.publish("orders", b"%d" % number)
+            message = await anext(messages)
+            await message.ack()
+            assert message.value == b"%d" % number
+
+        assert sum(link.open_calls for link in it.server.native.links) == 0
+        await held.ack()
+        await client.__aexit__(None, None, None)
+
+
+async def test_a_port_that_processes_share_is_dialled_until_the_right_one_answers(
+    tmp_path, monkeypatch
+):
+    ask, others = links._asked, [admin.NodeInfo(name="another")] * 2
+
+    async def asked(link: NodeLink) -> admin.NodeInfo:
+        return others.pop() if others else await ask(link)
+
+    monkeypatch.setattr(links, "_asked", asked)
+    async with running_server(tmp_path) as it, linked(it.server) as (client, _):
+        assert not others
+        assert (await client.publish("orders", b"one")).offset == 0

@@ -52,7 +52,9 @@ class Page:
         """Wait until a claim in JavaScript holds on the page."""
         deadline = time.monotonic() + ANSWER_S_MAX
         while not self.value(claim):
-            assert time.monotonic() < deadline, f"never: {claim}"
+            if time.monotonic() >= deadline:
+                shown = self.value("document.body.innerText")
+                raise AssertionError(f"never: {claim}\nThe page shows:\n{shown}")
             self.call("Runtime.evaluate", expression=TICK, awaitPromise=True)
 
     def value(self, expression: str) -> Any:

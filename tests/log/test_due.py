@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waterclock.log.sidecars import due as due_module
 from waterclock.log.sidecars.due import DueDelta, Int64s, NetDelta, endings_of, open_scheduled
 from waterclock.log.sidecars.endings import Ending
 
@@ -149,6 +150,28 @@ def test_how_a_scheduled_message_ended_is_told_while_it_is_written_and_afterward
     asked = array(list(truth))
     for each in (delta, delta.net(), delta.frozen()):
         assert endings_of([DueDelta(0), each], asked).tolist() == list(truth.values())
+
+
+def test_no_call_copies_more_than_a_piece_however_much_there_is(monkeypatch):
+    monkeypatch.setattr(due_module, "PIECE_ROWS_MAX", 64)
+    copied: list[int] = []
+    concatenate = np.concatenate
+
+    def copying(arrays: list[Int64s]) -> Int64s:
+        joined = concatenate(arrays)
+        copied.append(len(joined))
+        return joined
+
+    monkeypatch.setattr(np, "concatenate", copying)
+    delta = DueDelta(0)
+    for start in range(0, 10_000, 10):
+        delta.open(np.arange(start, start + 10), np.arange(start, start + 10) * 2)
+
+    assert max(copied) <= 64
+    assert sum(copied) < 10_000 * 2 * 7  # two columns; a row is copied once for each doubling
+    net = delta.net()
+    assert net.opened.tolist() == list(range(10_000))
+    assert net.opened_due.tolist() == list(range(0, 20_000, 2))
 
 
 @given(EVENTS, st.integers(1, 200))

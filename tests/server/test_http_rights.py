@@ -31,6 +31,7 @@ FOR_ADMINS = {
     *MOVING_REPLICAS,
 }
 ABOUT_THE_NODES = {
+    "consoleCounts",
     "getNode",
     "getPlacement",
     "getRing",

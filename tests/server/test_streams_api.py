@@ -290,3 +290,35 @@ async def test_whoever_waits_is_answered_when_the_node_stops(tmp_path):
         await it.served.server.stop()
 
         assert [(await each).status for each in (poll, sending)] == [503, 503]
+
+
+async def test_the_short_way_says_what_the_long_way_says(tmp_path):
+    async with streaming(tmp_path) as streams:
+        await streams.send("s", 0)
+        plain = [(await streams.send("s", 1)).json(), (await streams.send("s", "é")).json()]
+        special = [(await streams.send("s", n, timeout="1s")).json() for n in (2, "é")]
+        short = [(await streams.receive("s")).json() for _ in range(2)]
+        long = [(await streams.receive("s", "limit=1")).json() for _ in range(3)]
+
+    sent = [*plain, *special]
+    assert [list(each) for each in sent] == [list(plain[0])] * 4
+    assert [each["position"] for each in sent] == [2, 3, 4, 5]
+    stem = plain[0]["messageUuid"].removesuffix("-2")
+    assert [each["messageUuid"] for each in sent] == [f"{stem}-{n}" for n in (2, 3, 4, 5)]
+    listed = [each["messages"][0] for each in long]
+    assert [list(each)[1:] for each in short] == [list(listed[0])] * 2
+    assert [each["message"] for each in (*short, *listed)] == [0, 1, "é", 2, "é"]
+    assert {each["resumeToken"][:18] for each in (*short, *listed)} == {f"01{stem}"}
+
+
+async def test_the_short_way_refuses_what_the_long_way_refuses(tmp_path):
+    async with streaming(tmp_path, streams=StreamsConfig(message_bytes_max=10)) as streams:
+        await streams.send("s", 0)
+        too_long = await streams.send("s", "x" * 10)
+        unknown = await streams.send("s", 1, colour="red")
+        nameless = await streams.send("", 1)
+        missing = await streams.post("/streams/send", streamId="s")
+
+    refused = (too_long, unknown, nameless, missing)
+    assert [each.status for each in refused] == [413, 400, 400, 400]
+    assert [each.json()["field"] for each in refused[1:]] == ["colour", "streamId", "message"]

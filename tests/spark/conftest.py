@@ -29,7 +29,9 @@ def spark() -> Iterator[Any]:
 
     claim("spark")
     # So short a life is over before well compiled code has paid for itself.
-    spark = session(master="local[2]", app="waterclock-tests", is_short=True)
+    # Queries are planned as those of large jobs are.
+    adaptive = {"spark.sql.adaptive.enabled": "true"}
+    spark = session(master="local[2]", app="waterclock-tests", settings=adaptive, is_short=True)
     yield spark
     spark.stop()
     # The JVM outlives its session, to serve the next one. There is none: end it.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
 
 from waterclock.model.errors import BadConfig, Unreachable
 from waterclock.spark.session import builder as sessions
@@ -133,6 +134,22 @@ def test_the_session_is_set_up_for_us_and_leaves_no_trace_in_the_environment(spa
     assert settings["spark.ui.enabled"] == "false"
     assert "SPARK_LOCAL_IP" not in os.environ
     assert sessions.session() is spark
+
+
+def test_a_short_session_plans_each_query_once_unless_the_user_wants_it_otherwise(monkeypatch):
+    name, found = "spark.sql.adaptive.enabled", []
+
+    def refusing(conf: SparkConf, log: object) -> None:
+        found.append(conf.get(name))
+        raise Unreachable("no JVM here")
+
+    monkeypatch.setattr(sessions, "start_gateway", refusing)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    for is_short, given in ((True, {}), (True, {name: "true"}), (False, {})):
+        with pytest.raises(Unreachable):
+            sessions._started("local[1]", "app", given, None, is_short=is_short)
+
+    assert found == ["false", "true", None]
 
 
 @pytest.fixture

@@ -111,10 +111,12 @@ class Client(SchedulerCalls):
 
     async def __aenter__(self) -> "Client":
         connection = self._connection
-        node = from_proto(await connection.open(), NodeInfo)
+        found = await connection.open()
+        node = from_proto(found, NodeInfo)
         self.streams.meet(node)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
+        connection.link_in(self._tasks, found)
         kind = Producer if connection.tracer is None else TracedProducer
         self._producer = kind(connection, node, self._tasks)
         if node.nodes or not connection.nodes.is_alone:
@@ -136,6 +138,7 @@ class Client(SchedulerCalls):
         finally:
             if self._following is not None:
                 self._following.cancel()
+            self._connection.native.close()
             self._producer.abandon()
             for subscription in self._subscriptions:
                 subscription.abandon()

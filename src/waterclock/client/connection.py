@@ -199,6 +199,7 @@ class Connection:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+        await self.native.wait_closed()
 
     def now_ms(self) -> Millis:
         """Return the time by the node's clock."""
@@ -316,7 +317,6 @@ class Connection:
                 # One that hangs leaves time for the others.
                 node = await self._ask(left_ms / len(self.nodes))
                 await self._watch_closely(address, was_alone=is_alone)
-                await self.native.meet(node, address, is_alone=self.nodes.is_alone)
                 return node
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, address)
@@ -347,12 +347,23 @@ class Connection:
         self._home = address
         return node
 
-    async def meet_again(self) -> None:
-        """Try to have a link to the current node, which may have been started anew."""
+    def link_in(self, tasks: asyncio.TaskGroup, node: admin_pb2.NodeInfo) -> None:
+        """Have links to the node that was met, and to others that will be, by tasks of a group."""
+        self.native.dial_in(tasks)
+        self.native.meet(node, self.address, is_alone=self.nodes.is_alone)
+
+    def want_link(self) -> None:
+        """Look beside whether the current node takes links by now, if that is due."""
         address = self.address
+        if self.native.is_wanted(address):
+            self.native.run(address, self._meet_again(address))
+
+    async def _meet_again(self, address: str) -> None:
+        """Try to have a link to a node, which may have been started anew."""
         with suppress(grpc.aio.AioRpcError):
             node = await self._ask(self.settings.connect_timeout_ms)
-            await self.native.meet(node, address, is_alone=self.nodes.is_alone)
+            if address == self._home and node.http_address:
+                await self.native.link(node, address, is_alone=self.nodes.is_alone)
 
     async def _watch_closely(self, address: str, *, was_alone: bool) -> None:
         """Notice sooner that a node hangs, now that there are others."""
@@ -379,7 +390,7 @@ class Connection:
                 await asyncio.sleep(backoff.next_ms(error) / 1_000)
             else:
                 backoff.reset()
-                await self.native.meet(node, address, is_alone=self.nodes.is_alone)
+                self.native.meet(node, address, is_alone=self.nodes.is_alone)
                 on_met(from_proto(node, NodeInfo))
 
     async def _lacks_tls(self, address: str, error: WaterclockError) -> bool:
@@ -395,5 +406,7 @@ class Connection:
     @property
     def is_ready(self) -> bool:
         """The node can be reached, as far as is known."""
+        if self.native.channel(self.address) is not None:
+            return True
         channel = self._channels.get(self.address)
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY

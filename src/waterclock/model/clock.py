@@ -68,7 +68,8 @@ class SteadyClock:
 
     def now_ms(self) -> Millis:
         """Return the time; it never goes back."""
-        return Millis(self._clock.monotonic_ms() + self._ahead_ms)
+        # Not Millis(...), which is a call: this is asked for every message.
+        return self._clock.monotonic_ms() + self._ahead_ms  # type: ignore[return-value]
 
     def set_by_ms(self) -> int:
         """Return by how much the wall clock has been set since, negative if back."""

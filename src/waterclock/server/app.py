@@ -142,7 +142,14 @@ class Server:
         """Take clients of the port that several processes share, if this is one of them."""
         config = self.node.config
         if config.cluster.is_process:
-            await self._http.listen(config.server.host, config.cluster.http_port, is_shared=True)
+            host, port = config.server.host, config.cluster.http_port
+            await self._http.listen(host, port, is_shared=True)
+            if self.forwarder is not None and not self.access.is_secure:
+                from waterclock.server.cluster.processes.connections import shared_connections
+
+                self.forwarder.shared_connections = shared_connections(
+                    self._http, f"{host}:{port}", self.node.ownership.node_id
+                )
 
     def configure(self, config: Config) -> None:
         """Go on under other settings, as far as they can change."""
@@ -161,6 +168,8 @@ class Server:
         self.node.streams.stop()
         if self.forwarder is not None:
             self.forwarder.stop()
+            if self.forwarder.shared_connections is not None:
+                self.forwarder.shared_connections.close()
         self._http.stop()
         self.native.stop()
         async with task_group() as tasks:
@@ -200,9 +209,11 @@ async def serve(
     streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     topics, shared = _topics(node, calls, consumers, broker_api), _shared(node, cluster)
     looks, own = _looks(node, metrics, cluster)
+    console = ConsoleApi(node, access, cluster)
     table = [
         *looks,
-        *_own(node, access, cluster, reloader),
+        *reload_operations(reloader),
+        *console.operations(),
         *(of_single_nodes(config, topics) if shared is None else shared.http.all_routed(topics)),
         *stream_operations(streams),
         *nodes.operations(),
@@ -231,18 +242,12 @@ async def serve(
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running += _begin(cluster, server, streams, nodes, [*topics, *own], services, tasks)
+                asked = [*topics, *own, *console.of_nodes()]
+                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
             try:
                 yield server
             finally:
                 await _end(cluster, audit, running)
-
-
-def _own(
-    node: Node, access: Access, cluster: "Cluster | None", reloader: Reloader
-) -> list[Operation]:
-    """Return what HTTP offers of this node alone."""
-    return [*reload_operations(reloader), *ConsoleApi(node, access, cluster).operations()]
 
 
 def _http_port(config: Config, http: HttpServer) -> int:

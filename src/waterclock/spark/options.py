@@ -114,8 +114,9 @@ class ReadOptions:
     wait_ms: int = 1_000
     """How long a stream waits on the node for news. Longer costs less while there is none."""
 
-    batch_rows: int = 64 * KIB
-    """Rows of a record batch, about. Fewer cost more for each; more need more memory."""
+    batch_rows: int = 16 * KIB
+    """Rows of a record batch, about. Each batch has its price; but one that is larger than the
+    processor's cache costs more for each row, here and in the JVM, and needs more memory."""
 
     fetch_bytes: int = 8 * MIB
     """Bytes of frames of one request; a task holds up to four times as much."""

@@ -129,16 +129,16 @@ class Streams:
         self.size_bytes += size
         counters.sent += 1
         stream.touched_ms = now_ms
-        if not stream.competing:
+        if not (competing := stream.competing):
             return Put(stream.incarnation, ring.end, None)
-        receiver, stream.taken = stream.competing.serve(), ring.end
+        receiver, stream.taken = competing.serve(), ring.end
         given = Deliver(receiver, [ring.end], [item], stream.missed)
         counters.received += 1
         counters.polled += receiver.is_poll
         counters.missed += stream.missed
         counters.matched += 1
         stream.missed = 0
-        stream.competing = stream.competing or None
+        stream.competing = competing or None
         self._waiting -= 1
         self._deadlines.discard(receiver)
         return Put(stream.incarnation, ring.end, given)
@@ -151,8 +151,8 @@ class Streams:
         stream = self._streams.get(name)
         if stream is None or stream.ring is None or self._is_draining:
             return None
-        ring, first = stream.ring, stream.ring.first
-        position = max(stream.taken + 1, first)
+        ring = stream.ring
+        position = max(stream.taken + 1, ring.first)
         if position > ring.end or stream.returned or stream.senders:
             return None
         item = ring.get(position)

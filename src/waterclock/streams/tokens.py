@@ -11,6 +11,7 @@ that is genuine but of an earlier incarnation of its stream says so: what it spe
 
 import hmac
 import struct
+from binascii import hexlify
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -46,8 +47,14 @@ class Tokens:
         self._newest = self._keyed.setdefault(key, _keyed(key))
 
     def encode(self, stream: str, token: Token) -> str:
-        facts = _FACTS.pack(*token)
-        return (facts + _tag(self._newest, stream, facts)).hex()
+        return self.render(stream, *token).decode()
+
+    def render(self, stream: str, kind: int, incarnation: int, position: int) -> bytes:
+        """Return a token as it stands in an answer."""
+        facts = _FACTS.pack(kind, incarnation, position)
+        tag = self._newest.copy()
+        tag.update(facts + stream.encode("utf-8", "surrogatepass"))
+        return hexlify(facts + tag.digest())
 
     def decode(self, stream: str, text: str) -> Token:
         """Return what a token says; raise BadInput, or ForgedToken if it is not this stream's."""

@@ -43,6 +43,9 @@ class AckQueue:
     def __repr__(self) -> str:
         return f"<AckQueue {len(self._acks)} acks, {len(self._answers)} other answers>"
 
+    def __bool__(self) -> bool:
+        return bool(self._acks or self._answers)
+
     def ack(self, delivery: Delivery, row: int) -> None:
         """Queue that a message is done."""
         acks = self._acks

@@ -60,6 +60,8 @@ class Session:
         self.made_partitions = 0
         self.heartbeat_ms = 1_000
         self.is_open = False
+        self.is_moving = False
+        """The member leaves with nothing in its hands, to come back by another way."""
 
     def __repr__(self) -> str:
         state = f"{len(self._leases)} leases, {len(self._unsettled)} deliveries"
@@ -105,6 +107,8 @@ class Session:
             raise NodeFailed(
                 f"messages of partition {response.partition}, which was never assigned"
             )
+        if self.is_moving:
+            return  # it was on its way when we left; the node hands it out again, uncounted
         delivery = Delivery(self._topic, response, lease, self.acks, self._crypto_keys, self._spans)
         self._unsettled[delivery] = None
         self._held += delivery.count
@@ -156,6 +160,11 @@ class Session:
     def next_delivery(self) -> Delivery | None:
         """Return the messages that are next, which nobody else gets then, if there are any."""
         return self.buffer.popleft() if self.peek() is not None else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is held that was not answered, and the node has been sent all answers."""
+        return self.is_open and not self._unsettled and not self.acks
 
     @property
     def is_starving(self) -> bool:

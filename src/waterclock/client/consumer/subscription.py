@@ -8,7 +8,8 @@
 One task reads the stream, one writes it; the program takes messages from the batch at hand without
 waiting for anything. The node bounds what lies here by the credit. If the stream breaks, a new one
 is opened after a while, again and again, at another node if there are several; what was held by the
-old one is void and comes again.
+old one is void and comes again. One that goes by gRPC, since there was no link to the node, moves
+to the link once there is one and it holds nothing.
 
 Leaving the block sends the last answers and gives back what was not answered; without a block that
 is done when the client is closed.
@@ -65,6 +66,7 @@ class Subscription:
         self._has_answers = asyncio.Event()
         self._has_urgent_answers = asyncio.Event()
         self._sleeps_until_ms = 0
+        self._made_partitions = 0
         self._is_leaving = False
         self._is_over = False
         self._failure: WaterclockError | None = None
@@ -85,7 +87,7 @@ class Subscription:
     @property
     def made_partitions(self) -> int:
         """Not 0: there was no such topic; subscribing made it, with so many partitions."""
-        return self._session.made_partitions
+        return self._made_partitions or self._session.made_partitions
 
     @property
     def partitions(self) -> list[int]:
@@ -249,10 +251,14 @@ class Subscription:
             _log.debug("stream_ended subscription=%r address=%s error=%r", self, address, error)
             if self._session.is_open:
                 backoff.reset()
+            self._made_partitions = self.made_partitions
             self._session.void()
             pause_ms = backoff.next_ms(error)
             if self._is_leaving:
                 return error
+            if self._session.is_moving:
+                self._session = self._new_session()
+                continue
             is_left = self._connection.failed(address, error, backoff.failures)
             if not (is_left or is_transient(error)):
                 return error
@@ -264,12 +270,17 @@ class Subscription:
 
     async def _run_stream(self, session: Session) -> WaterclockError:
         """Hold one stream open; return why it ended."""
-        address = self._connection.address
-        stream = self._connection.broker.Subscribe()
+        connection = self._connection
+        connection.want_link()
+        await connection.native.settled(connection.address)
+        address = connection.address
+        link = connection.native.find(address)
+        stream = connection.broker.Subscribe()
         try:
             await stream.write(self._opening)
             async with asyncio.TaskGroup() as tasks:
-                writer = tasks.create_task(self._write(stream, session))
+                may_move = link is None
+                writer = tasks.create_task(self._write(stream, session, may_move=may_move))
                 error = await self._read(stream, session, address)
                 writer.cancel()
             return error
@@ -297,8 +308,8 @@ class Subscription:
             return error
         return Unreachable(f"{address} ended the stream")
 
-    async def _write(self, stream: _Stream, session: Session) -> None:
-        """Send answers, and at least heartbeats, until the stream ends."""
+    async def _write(self, stream: _Stream, session: Session, *, may_move: bool) -> None:
+        """Send answers, and at least heartbeats, until the stream ends or there is a better one."""
         try:
             has_left = False
             while not has_left:
@@ -306,11 +317,19 @@ class Subscription:
                 self._has_answers.clear()
                 self._has_urgent_answers.clear()
                 request = session.request(self._connection.clock.monotonic_ms())
-                request.leave = has_left = self._is_leaving
+                if may_move and not self._is_leaving:
+                    session.is_moving = session.is_idle and self._has_link()
+                request.leave = has_left = self._is_leaving or session.is_moving
                 await stream.write(request)
             await stream.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the reader hears why
+
+    def _has_link(self) -> bool:
+        """Return whether there is a link to the node by now; have it dialled if that is due."""
+        connection = self._connection
+        connection.want_link()
+        return connection.native.find(connection.address) is not None
 
     async def _time_to_write(self, session: Session) -> None:
         """Wait until it is time to write: acks linger for company, nothing else does."""

@@ -152,17 +152,13 @@ async def dial(
     if credential is not None:
         tls, authorization = client_context(credential.ca_pem), f"Bearer {credential.token}"
     loop = asyncio.get_running_loop()
+    link = NodeLink(address, authorization, is_alone=is_alone)
     try:
-        _, link = await loop.create_connection(
-            lambda: NodeLink(address, authorization, is_alone=is_alone),
-            parts.hostname or "",
-            parts.port or 0,
-            ssl=tls,
-        )
+        await loop.create_connection(lambda: link, parts.hostname or "", parts.port or 0, ssl=tls)
+        await link.opened
     except (OSError, ssl.SSLError) as error:
         raise NotConnected(f"{url} does not answer: {error}") from error
-    try:
-        await link.opened
+    # Also one that was connected in the very turn in which nobody wanted it any more.
     except asyncio.CancelledError:
         link.abort()
         raise

@@ -68,7 +68,7 @@ class PublishStream:
         link = self._link()
         if link is not None and fits(batch.ByteSize()):
             return await self._publish_over(link, batch, timeout_ms)
-        self._dial_if_due()
+        self._connection.want_link()
         stream = self._stream or self._open()
         self._sequence += 1
         sequence = self._sequence
@@ -105,14 +105,6 @@ class PublishStream:
             return await answer
         finally:
             alarm.cancel()
-
-    def _dial_if_due(self) -> None:
-        """Look whether the node takes links by now; this batch goes without."""
-        connection = self._connection
-        if connection.native.is_wanted(connection.address):
-            task = self._tasks.create_task(connection.meet_again())
-            self._owners.add(task)
-            task.add_done_callback(self._owners.discard)
 
     def close(self) -> None:
         """End the stream and its tasks."""

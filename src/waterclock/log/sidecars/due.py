@@ -25,6 +25,9 @@ Int64s = npt.NDArray[np.int64]
 _Columns = TypeVar("_Columns", tuple[Int64s], tuple[Int64s, Int64s])
 _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
 _COUNTS = struct.Struct("<QQQQQ")
+PIECE_ROWS_MAX = 65_536
+"""Pieces are joined up to this length, in half a millisecond; what is longer waits for `net`, which
+is taken aside, or when a segment ends. Joined on, millions of rows would be copied in one call."""
 
 
 class DueDelta:
@@ -184,10 +187,14 @@ def endings_of(deltas: Iterable[DueDelta | NetDelta], offsets: Int64s) -> Ending
 def _push(pieces: list[_Columns], piece: _Columns) -> None:
     """Add a piece and join those that have become alike in size: few arrays, however small."""
     pieces.append(piece)
-    while len(pieces) > 1 and len(pieces[-2][0]) <= 2 * len(pieces[-1][0]):
+    while len(pieces) > 1 and _is_worth_joining(len(pieces[-2][0]), len(pieces[-1][0])):
         last, before = pieces.pop(), pieces.pop()
         joined = tuple(np.concatenate(columns) for columns in zip(before, last, strict=True))
         pieces.append(joined)  # type: ignore[arg-type]
+
+
+def _is_worth_joining(before: int, last: int) -> bool:
+    return before <= 2 * last and before + last <= PIECE_ROWS_MAX
 
 
 def _joined(pairs: list[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:

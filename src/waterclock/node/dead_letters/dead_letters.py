@@ -218,13 +218,13 @@ class DeadLetters:
         return DeadLetterPage(found[:limit], next_page, total)
 
     async def counts(self) -> dict[str, int]:
-        """Return how many dead letters each topic has that has a dead letter topic, as far as that
-        is on this node; what was counted before is not read again."""
+        """Return how many dead letters each topic has that has a dead letter topic, as far as this
+        node leads that; what was counted before is not read again."""
         found: dict[str, int] = {}
         for topic in self._topics.all():
             dead = self._topics.find(topic.name + DEAD_LETTERS)
             for host in () if dead is None else dead.partitions:
-                if host.is_open and dead is not None:
+                if host.is_open and host.is_here and dead is not None:
                     partition = self._partition(dead, host)
                     await partition.refresh()
                     found[topic.name] = found.get(topic.name, 0) + await partition.count()

@@ -28,9 +28,14 @@ class TopicCounts:
     published: int = 0
     fired: int = 0
     delivered: int = 0
+    led: int = 0
+    """Partitions that this node takes publishes for: of these its word counts."""
     messages: int = 0
-    """Offsets between start and end."""
+    """Offsets between start and end, of those it leads."""
     size_bytes: int = 0
+    """Of those it leads."""
+    copied_bytes: int = 0
+    """Of its copies of what other nodes lead."""
     pending: int = 0
     groups: int = 0
     lag: int = 0
@@ -38,15 +43,6 @@ class TopicCounts:
     """Partitions that are not open here."""
     problems: int = 0
     lateness: Sequence[int] = NONE_LATE
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Its place in a list."""
-        return self.topic, ""
-
-    @property
-    def known_by(self) -> str:
-        return self.topic
 
 
 @dataclass(slots=True)
@@ -67,11 +63,7 @@ class GroupCounts:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its place in a list."""
-        return self.topic, self.group
-
-    @property
-    def known_by(self) -> tuple[str, str]:
+        """What it is known by."""
         return self.topic, self.group
 
 
@@ -106,10 +98,14 @@ async def count_all(
                 continue
             counters, store = host.counters, host.store
             found.published += counters.published
-            found.messages += max(0, store.acknowledged_end - store.start)
             found.problems += bool(store.faults)
-            for segment in store.segments:
-                found.size_bytes += segment.end_position
+            size_bytes = sum(segment.end_position for segment in store.segments)
+            if not host.is_here:
+                found.copied_bytes += size_bytes
+                continue  # another node has its timers
+            found.led += 1
+            found.messages += max(0, store.acknowledged_end - store.start)
+            found.size_bytes += size_bytes
             if counters.fired:
                 found.fired += counters.fired
                 late = counters.lateness_ms.counts
@@ -117,7 +113,7 @@ async def count_all(
             try:
                 found.pending += len(host.scheduler)
             except NotLeader:
-                continue  # another node has its timers
+                continue  # it takes over, or stops
     listed = []
     for group in tuple(groups):
         listed.append(_counts(group))

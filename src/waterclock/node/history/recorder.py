@@ -177,7 +177,7 @@ def _sample(
         sum(each.pending for each in after.topics.values()),
         sum(each.lag for each in after.groups),
         sum(each.unacked for each in after.groups),
-        sum(each.size_bytes for each in after.topics.values()),
+        sum(each.size_bytes + each.copied_bytes for each in after.topics.values()),
         *machine,
     ]
     return Sample(node, topics)

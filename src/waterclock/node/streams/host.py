@@ -100,8 +100,8 @@ class StreamHost:
         """Put a message into a ring, and give it to a receiver that waits; None: it must be
         sent."""
         put = self.table.put(name, item, now_ms=self.now_ms())
-        if put is not None and put.given is not None:
-            self._perform(self._deliver(put.given))
+        if put is not None and put.given is not None and (rest := self._deliver(put.given)):
+            self._perform(rest)
         return put
 
     def take(self, name: str, *, now_ms: int) -> Taken | None:

@@ -92,6 +92,11 @@ class Cluster:
         """How many nodes there are, this one included."""
         return 1 if self.membership is None else len(self.membership)
 
+    @property
+    def others(self) -> list[str]:
+        """The nodes beside this one that are known to be there, by name."""
+        return sorted({*self.ownership.others, *self.peers.linked})
+
     def split_busy(self, host: StreamHost) -> HotStreams:
         """Split streams that are too busy for one node."""
         assert self.handover is not None

@@ -16,6 +16,7 @@ from waterclock.model.errors import NotLeader, Unavailable, Unreachable
 from waterclock.node.streams.host import Ownership
 from waterclock.server.cluster.calls.forwarded_request import request_of, rights_of
 from waterclock.server.cluster.reply import Reply
+from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.messages import (
     EVENTS,
     Pending,
@@ -110,7 +111,12 @@ class ForwardedCall(Pending):
     def answer(self, response: Response | Streamed) -> bool:
         """Answer the client; nothing more is wanted of the other node."""
         self._forwarder.over(self)
-        return super().answer(response)
+        connection = self._connection
+        is_taken = super().answer(response)
+        shared = self._forwarder.shared_connections
+        if shared is not None and isinstance(connection, HttpConnection) and self.channel:
+            shared.was_forwarded(connection, self.owner)
+        return is_taken
 
     def give_up(self) -> None:
         """The time is over, and the other node says nothing. This one keeps to the time itself."""

@@ -9,7 +9,7 @@ out already is tried again only if that does no harm.
 import asyncio
 import math
 from collections import Counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from waterclock.cluster.forwarded import (
     FORWARD,
@@ -34,6 +34,9 @@ from waterclock.server.http.messages import (
     problem,
 )
 from waterclock.server.http.problems import RETRY_AFTER, problem_of
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.processes.connections import SharedConnections
 
 PAUSE_S: Final = 0.025
 PAUSE_S_MAX: Final = 0.4
@@ -70,6 +73,8 @@ class Forwarder:
         self._handler = handler
         self._tasks = tasks
         self._is_stopping = False
+        self.shared_connections: SharedConnections | None = None
+        """Brings connections to the nodes that answer them, if those are of one machine."""
         self._breakers: dict[str, Breaker] = {}
         # Not a set, which takes 100 bytes for each of ten thousand, where this takes 30.
         self._calls: dict[ForwardedCall, None] = {}

@@ -3,22 +3,29 @@
     GET /console/{file}      its files, open to all: there is nothing of the node in them
     GET /console/session     who asks, and what they may do: buttons for the rest are not shown
     GET /console/live        what is now, every second, as server-sent events
+    GET /console/counts      what this node has counted, for the consoles of others
     GET /history             what was, over the last hour or day
 
 The page itself stands at `/`. It sends its credential with each request, in a header, as every
 client does: there is no cookie, so no other page can make a browser act for who is logged in.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import waterclock
+from waterclock.model.errors import NotFound, Unavailable
 from waterclock.node.node import Node
 from waterclock.security.audit import TOPIC
 from waterclock.security.rights import OPEN, Needs
 from waterclock.server.access import Access
 from waterclock.server.console.assets import file_answer
-from waterclock.server.console.live import Live
+from waterclock.server.console.live import COUNTS, Live
+from waterclock.server.console.merged_history import merged_history
 from waterclock.server.console.models import (
+    CountsParameters,
     FileParameters,
     HistoryParameters,
     HistoryResponse,
@@ -27,11 +34,22 @@ from waterclock.server.console.models import (
     SessionResponse,
 )
 from waterclock.server.http.input import parameters_of
-from waterclock.server.http.messages import EVENTS, Request, Response, Streamed, json
+from waterclock.server.http.messages import (
+    EVENTS,
+    Answered,
+    Later,
+    Request,
+    Response,
+    Streamed,
+    json,
+)
 from waterclock.server.http.operations import Operation, ResponseSpec
 
 if TYPE_CHECKING:
     from waterclock.server.cluster.cluster import Cluster
+    from waterclock.server.cluster.forwarder import Forwarder
+
+MSGPACK = b"application/vnd.msgpack"
 
 
 class ConsoleApi:
@@ -40,7 +58,7 @@ class ConsoleApi:
     def __init__(self, node: Node, access: Access, cluster: "Cluster | None") -> None:
         self._node = node
         self._access = access
-        self._is_clustered = cluster is not None
+        self._cluster = cluster
         self.live = Live(node, cluster)
 
     def file(self, request: Request) -> Response:
@@ -59,7 +77,7 @@ class ConsoleApi:
         found = SessionResponse(
             principal=request.principal.name,
             is_secure=self._access.is_secure,
-            is_clustered=self._is_clustered,
+            is_clustered=self._cluster is not None,
             is_admin=rights.is_admin,
             rights=listed,
             node=node.name,
@@ -76,10 +94,45 @@ class ConsoleApi:
         asked = parameters_of(request, LiveParameters)
         return self.live.open(asked, lambda: access.current(principal).rights)
 
-    def history(self, request: Request) -> Response:
-        """Answer with what was."""
-        asked, history = parameters_of(request, HistoryParameters), self._node.recorder.history
-        is_day = asked.range == "day"
+    async def counts(self, request: Request) -> Response:
+        """Answer another node with what this one has counted."""
+        asked = parameters_of(request, CountsParameters)
+        return Response(200, await self.live.for_nodes(has_dead=asked.dead_letters), MSGPACK)
+
+    def history(self, request: Request) -> Answered | Later:
+        """Answer with what was, here or on all nodes; to another node, with what was here."""
+        asked, cluster = parameters_of(request, HistoryParameters), self._cluster
+        if cluster is None or cluster.forwarder is None or request.left_ms:
+            return self._history_here(asked)
+        if asked.node == self._node.name or (not asked.node and cluster.places is None):
+            return self._history_here(asked)
+        if asked.node and asked.node not in cluster.others:
+            raise NotFound("node", asked.node)
+        return self._history_of(request, asked, cluster, cluster.forwarder)
+
+    async def _history_of(
+        self,
+        request: Request,
+        asked: HistoryParameters,
+        cluster: "Cluster",
+        forwarder: "Forwarder",
+    ) -> Response:
+        """Answer with what was on another node, or on all of them."""
+        names = [asked.node] if asked.node else cluster.others
+        answers = await asyncio.gather(
+            *(forwarder.ask_node(name, request.path, request.query) for name in names)
+        )
+        own = [] if asked.node else [self._history_here(asked).body]
+        found = {n: a.body for n, a in zip(names, answers, strict=True) if a and a.status == 200}
+        parts = [
+            msgspec.json.decode(body, type=HistoryResponse) for body in [*own, *found.values()]
+        ]
+        if not parts:
+            raise Unavailable(f"node {asked.node!r} does not answer")
+        return json(200, merged_history(parts, [name for name in names if name not in found]))
+
+    def _history_here(self, asked: HistoryParameters) -> Response:
+        history, is_day = self._node.recorder.history, asked.range == "day"
         if asked.topic is None:
             found = history.of_node(is_day=is_day)
         else:
@@ -113,10 +166,21 @@ class ConsoleApi:
                 needs=Needs("read", is_list=True),
             ),
             Operation(
+                "GET", COUNTS, self.counts, "consoleCounts",
+                "Tell what this node has counted, for the consoles of other nodes.",
+                {200: ResponseSpec("Counts, as MessagePack.", content_type=MSGPACK)}, **common,
+                parameters=CountsParameters,
+                needs=Needs("read"),
+            ),
+            Operation(
                 "GET", "/history", self.history, "getHistory",
-                "Show what the node, or a busy topic, did over the last hour or day.",
+                "Show what the nodes, or a busy topic, did over the last hour or day.",
                 {200: ResponseSpec("One value for each step.", HistoryResponse)}, tag="node",
-                parameters=HistoryParameters, problems=(404,),
+                parameters=HistoryParameters, problems=(404, 503),
                 needs=Needs("read", topic="topic"),
             ),
         ]  # fmt: skip
+
+    def of_nodes(self) -> list[Operation]:
+        """Return those that other nodes ask."""
+        return [each for each in self.operations() if each.name in ("consoleCounts", "getHistory")]

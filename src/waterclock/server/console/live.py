@@ -1,51 +1,48 @@
 """What is now, told to every open page each second: counted once for all of them.
 
 Pages share a tick. Whoever waits for the next one first counts it for the others, so ten consoles
-cost the node one pass over its topics, and none cost nothing at all. What a page is told depends on
-its parameters and on what its principal may see; pages for which that is the same share the bytes.
-A page that reads slowly misses ticks, and nothing is kept for it.
+cost the node one pass over its topics, and none cost nothing at all. Nodes that share topics are
+asked for what they have counted, once a tick, and answer many with one count as well. What a page
+is told depends on its parameters and on what its principal may see; pages for which that is the
+same share the bytes. A page that reads slowly misses ticks, and nothing is kept for it.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from waterclock.history.history import STEP_MS
 from waterclock.model.errors import LimitExceeded, NotAuthenticated
 from waterclock.node.counters import LATENESS_MS
-from waterclock.node.history.counting import (
-    GroupCounts,
-    NodeCounts,
-    TopicCounts,
-    count_all,
-    lateness_of,
-)
+from waterclock.node.history.counting import NodeCounts, count_all, lateness_of
 from waterclock.node.node import Node
 from waterclock.security.rights import Rights
-from waterclock.server.console.models import (
-    DeadLettersRow,
-    GroupRow,
-    LiveParameters,
-    NodeNow,
-    Snapshot,
-    TopicRow,
+from waterclock.server.console.counts import (
+    group_rows,
+    merged,
+    part_of,
+    snapshot_of,
+    topic_rows,
 )
-from waterclock.server.http.messages import EVENTS, Streamed
+from waterclock.server.console.models import Counts, LiveParameters, NodeNow
+from waterclock.server.http.messages import EVENTS, Response, Streamed
 from waterclock.storage.folders.data_folder import DiskSpace
 
 if TYPE_CHECKING:
     from waterclock.server.cluster.cluster import Cluster
 
+COUNTS = "/console/counts"
 TICK_S = 1.0
 """How often pages are told. Lower is smoother, and costs the node more while somebody looks."""
 COST_MAX = 0.01
 """Of the loop's time, what counting may take: a node that has more to count tells less often."""
 TICK_S_MAX = 5.0
+ANSWER_S = 2.0
+"""How long another node is waited for: pages are told without it then, and that it is missing."""
 PAGES_MAX = 200
 """Pages that are open at a time."""
 STALE_MS = 2 * STEP_MS
@@ -75,7 +72,10 @@ class Tick:
         """Sent and received, so far."""
         self.seconds = max(0.001, (after.steady_ms - before.steady_ms) / 1_000)
         self.node: NodeNow | None = None
-        self.dead_letters: dict[str, int] | None = None
+        self.whole: dict[bool, Counts] = {}
+        """Of all nodes, without dead letters and with them."""
+        self.for_nodes: dict[bool, bytes] = {}
+        """What other nodes are sent of it, likewise."""
         self.events: dict[tuple[object, ...], bytes] = {}
         """What pages are sent of it, by what they asked and may see."""
 
@@ -87,6 +87,7 @@ class Live:
         self._node = node
         self._cluster = cluster
         self._counting = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._tick: Tick | None = None
         self._space: DiskSpace | None = None
         self._cost_s = 0.0
@@ -191,51 +192,71 @@ class Live:
         key = (rights, *msgspec.structs.astuple(asked))
         event = tick.events.get(key)
         if event is None:
-            if asked.view == "deadLetters" and tick.dead_letters is None:
-                tick.dead_letters = await self._node.dead_letters.counts()
-            snapshot = snapshot_of(tick, asked, rights)
+            has_dead = asked.view == "deadLetters"
+            counts = await self._whole(tick, has_dead=has_dead)
+            snapshot = snapshot_of(tick.now_ms, counts, asked, rights)
             event = tick.events[key] = b"data: %b\n\n" % msgspec.json.encode(snapshot)
         return event
 
+    async def _whole(self, tick: Tick, *, has_dead: bool) -> Counts:
+        """Return what all nodes have counted that share topics; all pages share that, too."""
+        found = tick.whole.get(has_dead)
+        if found is None:
+            async with self._asking:
+                found = tick.whole.get(has_dead)
+                if found is None:
+                    own = await self._counts(tick, has_dead=has_dead)
+                    found = tick.whole[has_dead] = await self._with_others(own, has_dead=has_dead)
+        return found
 
-def snapshot_of(tick: Tick, asked: LiveParameters, rights: Rights) -> Snapshot:
-    """Return what a page is told of a tick: what its principal may see of it."""
-    node = tick.node if rights.allows("read") else None
-    found = Snapshot(now_ms=tick.now_ms, node=node, total=0)
-    wanted = asked.filter.casefold()
-    match asked.view:
-        case "topics":
-            topics = [
-                each
-                for each in tick.after.topics.values()
-                if wanted in each.topic.casefold() and rights.sees(topic=each.topic)
-            ]
-            rows = _page(topics, asked, tick.before.topics.get)
-            found.topics = [_topic_row(each, tick, rights) for each in rows]
-            found.total = len(topics)
-        case "groups":
-            known = tick.before.by_group
-            groups = [
-                each
-                for each in tick.after.groups
-                if wanted in f"{each.topic}/{each.group}".casefold()
-                and rights.sees(topic=each.topic, group=each.group)
-            ]
-            shown = _page(groups, asked, known.get)
-            found.groups = [_group_row(each, known.get(each.key), tick.seconds) for each in shown]
-            found.total = len(groups)
-        case "deadLetters":
-            counts = [
-                (topic, count)
-                for topic, count in sorted((tick.dead_letters or {}).items())
-                if wanted in topic.casefold() and rights.allows("read", topic=topic)
-            ]
-            page = counts[asked.start : asked.start + asked.limit]
-            found.dead_letters = [DeadLettersRow(topic=topic, count=n) for topic, n in page]
-            found.total = len(counts)
-        case "overview":
-            pass
-    return found
+    async def _with_others(self, own: Counts, *, has_dead: bool) -> Counts:
+        cluster = self._cluster
+        if cluster is None or cluster.places is None or cluster.forwarder is None:
+            return own  # nobody shares its topics
+        forwarder, names = cluster.forwarder, cluster.others
+        query = b"deadLetters=true" if has_dead else b""
+
+        async def ask(name: str) -> Response | None:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await forwarder.ask_node(name, COUNTS.encode(), query)
+            except TimeoutError:
+                return None
+
+        answers = await asyncio.gather(*map(ask, names))
+        began = time.thread_time()
+        answered = {
+            name: msgspec.msgpack.decode(answer.body, type=Counts)
+            for name, answer in zip(names, answers, strict=True)
+            if answer is not None and answer.status == 200
+        }
+        whole = merged(
+            own, list(answered.values()), [name for name in names if name not in answered]
+        )
+        self._cost_s += 0.3 * (time.thread_time() - began)
+        return whole
+
+    async def _counts(self, tick: Tick, *, has_dead: bool) -> Counts:
+        """Return what this node has counted, as rows."""
+        assert tick.node is not None
+        dead = await self._node.dead_letters.counts() if has_dead else None
+        return Counts(
+            name=self._node.name,
+            node=tick.node,
+            topics=topic_rows(tick.before, tick.after, tick.seconds),
+            groups=group_rows(tick.before, tick.after, tick.seconds),
+            dead_letters=dead,
+        )
+
+    async def for_nodes(self, *, has_dead: bool) -> bytes:
+        """Return what this node has counted, for another one."""
+        last = self._tick
+        tick = await self._next(0 if last is None else last.number - 1)
+        found = tick.for_nodes.get(has_dead)
+        if found is None:
+            counts = await self._counts(tick, has_dead=has_dead)
+            found = tick.for_nodes[has_dead] = msgspec.msgpack.encode(part_of(counts))
+        return found
 
 
 @dataclass(slots=True)
@@ -261,7 +282,7 @@ def _sums(before: NodeCounts, after: NodeCounts) -> _Sums:
         then = topics.get(topic.topic, topic)
         sums.published += max(0, topic.published - then.published)
         sums.pending += topic.pending
-        sums.size_bytes += topic.size_bytes
+        sums.size_bytes += topic.size_bytes + topic.copied_bytes
         if topic.fired > then.fired:
             sums.fired += topic.fired - then.fired
             sums.late_before = list(map(sum, zip(sums.late_before, then.lateness, strict=True)))
@@ -274,64 +295,3 @@ def _sums(before: NodeCounts, after: NodeCounts) -> _Sums:
         sums.lag += group.lag
         sums.unacked += group.unacked
     return sums
-
-
-def _topic_row(each: TopicCounts, tick: Tick, rights: Rights) -> TopicRow:
-    before = tick.before.topics.get(each.topic, each)
-    out_rate = max(0, each.delivered - before.delivered) / tick.seconds
-    # Who publishes to a topic sees it in lists, and nothing of who consumes it.
-    is_read = rights.allows("read", topic=each.topic)
-    return TopicRow(
-        topic=each.topic,
-        partitions=each.partitions,
-        in_rate=max(0, each.published - before.published) / tick.seconds,
-        out_rate=out_rate if is_read else None,
-        messages=each.messages,
-        size_bytes=each.size_bytes,
-        pending=each.pending,
-        groups=each.groups if is_read else None,
-        lag=each.lag if is_read else None,
-        closed=each.closed,
-        problems=each.problems,
-    )
-
-
-def _group_row(each: GroupCounts, before: GroupCounts | None, seconds: float) -> GroupRow:
-    then = each if before is None else before
-    return GroupRow(
-        topic=each.topic,
-        group=each.group,
-        members=each.members,
-        partitions=each.partitions,
-        out_rate=max(0, each.delivered - then.delivered) / seconds,
-        acked_rate=max(0, each.acked - then.acked) / seconds,
-        lag=each.lag,
-        unacked=each.unacked,
-        waiting=each.waiting,
-    )
-
-
-_COUNTED = {"in": "published", "out": "delivered"}
-"""Rates, by what was counted: they sort as its growth does."""
-
-Counted = TypeVar("Counted", TopicCounts, GroupCounts)
-
-
-def _page(
-    found: list[Counted], asked: LiveParameters, before: Callable[[Any], Counted | None]
-) -> list[Counted]:
-    """Return those of a page, sorted; of those that are equal, by name."""
-    found.sort(key=lambda each: each.key)
-    field_ = {"size": "size_bytes"}.get(asked.sort, asked.sort)
-    if asked.sort == "name" and asked.descending:
-        found.reverse()
-    elif asked.sort in _COUNTED:
-        count = attrgetter(_COUNTED[asked.sort])
-        if found and hasattr(found[0], _COUNTED[asked.sort]):
-            found.sort(
-                key=lambda each: count(each) - count(before(each.known_by) or each),
-                reverse=asked.descending,
-            )
-    elif found and asked.sort != "name" and hasattr(found[0], field_):
-        found.sort(key=attrgetter(field_), reverse=asked.descending)
-    return found[asked.start : asked.start + asked.limit]

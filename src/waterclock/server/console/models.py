@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from waterclock.node.problems import HealthProblem
 from waterclock.server.rest.models import AnyTopicName, RequestModel, ResponseModel
@@ -10,7 +10,9 @@ from waterclock.server.rest.models import AnyTopicName, RequestModel, ResponseMo
 ROWS_MAX = 200
 
 View = Literal["overview", "topics", "groups", "deadLetters"]
-Sort = Literal["name", "in", "out", "lag", "pending", "size", "messages", "unacked", "members"]
+Sort = Literal[
+    "name", "in", "out", "lag", "pending", "size", "messages", "unacked", "members", "count"
+]  # fmt: skip
 
 
 class FileParameters(RequestModel):
@@ -28,6 +30,12 @@ class LiveParameters(RequestModel):
     limit: Annotated[int, Meta(ge=1, le=ROWS_MAX, description="Rows of a page.")] = 50
 
 
+class CountsParameters(RequestModel):
+    """What is counted beside topics and groups."""
+
+    dead_letters: bool = False
+
+
 class HistoryParameters(RequestModel):
     """How far back, and of what."""
 
@@ -37,6 +45,9 @@ class HistoryParameters(RequestModel):
     topic: Annotated[AnyTopicName, Meta(description="Of the node as a whole if none is named.")] | (
         None
     ) = None
+    node: Annotated[
+        str, Meta(max_length=255, description="A node; empty: all that share topics, together.")
+    ] = ""
 
 
 class HistoryResponse(ResponseModel):
@@ -45,6 +56,8 @@ class HistoryResponse(ResponseModel):
     step_ms: int
     end_ms: int
     series: dict[str, list[float | None]]
+    unreachable: list[str] = field(default_factory=list)
+    """Nodes that did not tell: what they did is missing."""
 
 
 class RightResponse(ResponseModel):
@@ -73,10 +86,12 @@ class SessionResponse(ResponseModel):
 
 
 class TopicRow(ResponseModel):
-    """A topic in a list, as this node has it."""
+    """A topic in a list."""
 
     topic: str
     partitions: int
+    led: int
+    """Of these, those that a node leads which has told."""
     in_rate: float
     """Messages a second."""
     out_rate: float | None
@@ -87,7 +102,6 @@ class TopicRow(ResponseModel):
     groups: int | None
     lag: int | None
     """Of the group that is furthest behind."""
-    closed: int
     problems: int
 
 
@@ -112,8 +126,25 @@ class DeadLettersRow(ResponseModel):
     count: int
 
 
+class NodeRow(ResponseModel):
+    """One of several nodes."""
+
+    name: str
+    is_heard: bool = False
+    """It has told what it counted; all else is unknown if it has not."""
+    is_ready: bool = False
+    in_rate: float | None = None
+    out_rate: float | None = None
+    pending: int | None = None
+    leads: int | None = None
+    """Partitions of topics."""
+    disk_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    problem: str = ""
+
+
 class NodeNow(ResponseModel):
-    """The node at this moment, for those who may see all of it."""
+    """The node at this moment, or all that share topics, for those who may see all of it."""
 
     in_rate: float
     """Messages a second, as all rates."""
@@ -136,7 +167,21 @@ class NodeNow(ResponseModel):
     disk_free_bytes: int | None
     is_ready: bool
     problems: list[HealthProblem]
+    """Of the node that was asked."""
     members: int | None
+    nodes: list[NodeRow] = field(default_factory=list)
+    """Each of those that share topics."""
+
+
+class Counts(ResponseModel):
+    """What a node has counted: nodes tell each other."""
+
+    name: str
+    node: NodeNow
+    topics: list[TopicRow]
+    groups: list[GroupRow]
+    dead_letters: dict[str, int] | None = None
+    """By topic; null: nobody asked for them."""
 
 
 class Snapshot(ResponseModel):

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 SMALL_BYTES = 4 * KIB
 """A body up to this does not count."""
 VERSIONS = ("1.0", "1.1")
+STAYS = -1
+"""Of a connection: no other process may have it."""
 
 
 class Refused(Exception):
@@ -86,6 +88,8 @@ class RequestParser(asyncio.Protocol, ABC):
         "_speaks_of_connection",
         "_transport",
         "_url",
+        "forwarded",
+        "moves",
     )
 
     _transport: asyncio.Transport
@@ -113,6 +117,10 @@ class RequestParser(asyncio.Protocol, ABC):
         """The client does not read: it is sent no more, and nothing of it is read."""
         self._is_over = False
         """Nothing more is sent or read."""
+        self.moves = STAYS
+        """How often it was handed to another process."""
+        self.forwarded = 0
+        """Requests of it that another process has answered."""
         self._begin_request()
 
     def _take_known(self, data: bytes) -> bool:
@@ -192,6 +200,11 @@ class RequestParser(asyncio.Protocol, ABC):
         if self._fed_bytes > self._server.limits.head_bytes_max:
             self._refuse(self._head_too_large())
 
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Something is being worked on, or sent."""
+
     @abstractmethod
     def _hand_over(self, data: bytes) -> None:
         """Have another protocol go on: no request begins with a byte 0."""
@@ -211,6 +224,32 @@ class RequestParser(asyncio.Protocol, ABC):
     @abstractmethod
     def _continue_if_due(self) -> None:
         """Send 100 Continue, if the client waits for that and it is its turn."""
+
+    # Going to another process
+
+    @property
+    def descriptor(self) -> int:
+        """What the kernel calls it."""
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
+
+    @property
+    def is_between_requests(self) -> bool:
+        """Nothing is under way, in either direction."""
+        is_closed = self._is_read_closed or self._is_blocked or self._server.is_stopping
+        return not (self._is_receiving or is_closed or self.is_busy)
+
+    def hear_next(self, protocol: asyncio.Protocol) -> None:
+        """Have a protocol hear what comes from now on."""
+        self._transport.set_protocol(protocol)
+
+    def leave(self) -> None:
+        """Let go of what another process has taken over."""
+        self.connection_lost(None)
+        self._transport.set_protocol(asyncio.Protocol())
+        self._transport.abort()
+
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         """Note that a request has begun."""

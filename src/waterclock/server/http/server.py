@@ -19,6 +19,7 @@ from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.known_heads import KnownHeads
 from waterclock.server.http.messages import Handler, PlainHead, Request, Response
+from waterclock.server.http.parser import STAYS
 from waterclock.server.http.problems import problem_of
 
 SWEEP_S = 1.0
@@ -115,10 +116,14 @@ class HttpServer:
         tls: dict[str, Any] = {} if self.access is None else tls_options(self.access)
         if is_shared:
             tls["reuse_port"] = True
+
+        def connected() -> HttpConnection:
+            connection = HttpConnection(self)
+            connection.moves = 0 if is_shared else STAYS
+            return connection
+
         with bind_errors("cluster.http_port", host, port):
-            listener = await self.loop.create_server(
-                lambda: HttpConnection(self), host, port, backlog=BACKLOG, **tls
-            )
+            listener = await self.loop.create_server(connected, host, port, backlog=BACKLOG, **tls)
         self._listeners.append(listener)
         self.port = self.port or listener.sockets[0].getsockname()[1]
 

@@ -42,6 +42,8 @@ BLOCKED_S: Final = 30.0
 CALLS_MAX: Final = 1_000
 """Calls of one connection at once, as over gRPC."""
 ENDING_S: Final = 1.0
+REFUSED_S: Final = 5.0
+"""How long a client whose principal may not go on is told so."""
 STOPS: Final = "the node stops"
 
 
@@ -56,6 +58,8 @@ class ClientLink(ChannelLink):
         self.authorization = ""
         self.principal: Principal | None = None
         """Who is there, on a secure node."""
+        self.refused: WaterclockError | None = None
+        """Why its principal may not go on."""
         self.is_stopping = False
         self.publishing = Publishing(self)
         self.open_calls = 0
@@ -193,7 +197,10 @@ class ClientLink(ChannelLink):
         return True
 
     def _refused(self, error: WaterclockError) -> None:
-        self.close(str(error))
+        """End soon. Each call and publish, open or new, is told why before that; who only hears
+        that the connection has ended might take the node for down."""
+        self.refused = error
+        self._loop.call_later(REFUSED_S, self.close, str(error))
 
     def _requested(self, channel: Channel, method: int, body: bytes, is_last: bool) -> None:
         if method != CALL:

@@ -153,6 +153,8 @@ class Publishing:
             server.calls.check(METHOD, request)
         if link.principal is None:
             return
+        if link.refused is not None:
+            raise link.refused
         access = server.access
         if self._reloads != access.reloads:
             self._permitted.clear()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
+from msgspec import Raw
 
 from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.forwarder import Forwarder
     from waterclock.server.cluster.hot_streams import HotStreams
 
+PLAIN = VOCABULARIES["message"]
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: made-up ones should not fill our memory."""
 
@@ -96,8 +98,28 @@ class StreamsApi:
 
     def send(self, request: Request) -> Answered | Later:
         """Take a message, and answer when it is in the stream or was handed over."""
+        if not self._is_clustered and request.content is None:
+            response = self._put_plain(request)
+            if response is not None:
+                return response
         body = body_of(request, SendBody)
         return self.take_message(request, body, body.vocabulary)
+
+    def _put_plain(self, request: Request) -> Response | None:
+        """Send the short way, which is for what is sent most; None if it is not so simple."""
+        try:
+            body = _decode_send(request.body)
+        except (ValueError, RecursionError):
+            return None
+        raw, stream = body.message, body.stream_id
+        if type(raw) is not Raw or body.is_special or not request.body.isascii():
+            return None
+        content = bytes(raw)
+        if len(content) > self.config.message_bytes_max:
+            return None
+        # A stream that is known has a name that was checked.
+        put = self._host.put(stream, Item(content, "", self._node.clock.now_ms()))
+        return None if put is None else PLAIN.put(stream, put)
 
     def take_message(
         self,
@@ -252,7 +274,10 @@ class StreamsApi:
     def receive(self, request: Request) -> Answered | Later:
         """Answer with what there is, or wait for it."""
         asked = _asked(request)
-        return self.give_message(request, asked, VOCABULARIES[asked.as_])
+        vocabulary = PLAIN if asked.as_ == "message" else VOCABULARIES[asked.as_]
+        if asked.is_special or self._is_clustered:
+            return self.give_message(request, asked, vocabulary)
+        return self._give(request, asked, vocabulary, self.matching.default_timeout_ms)
 
     def give_message(
         self, request: Request, asked: ReceiveParameters, vocabulary: Vocabulary
@@ -267,9 +292,14 @@ class StreamsApi:
             elsewhere = self._ordered_elsewhere(request, name, timeout_ms)
         if elsewhere is not None:
             return elsewhere
-        now_ms = self._host.now_ms()
-        is_plain = (asked.consumer_id, asked.resume_token, asked.limit) == (None, None, None)
-        if is_plain:
+        return self._give(request, asked, vocabulary, timeout_ms)
+
+    def _give(
+        self, request: Request, asked: ReceiveParameters, vocabulary: Vocabulary, timeout_ms: int
+    ) -> Answered:
+        """Answer for a stream of this node."""
+        name, now_ms = asked.stream_id, self._host.now_ms()
+        if asked.is_competing:
             taken = self._host.take(name, now_ms=now_ms)
             if taken is not None:
                 incarnation, position, item, missed = taken
@@ -292,7 +322,7 @@ class StreamsApi:
             limit=asked.limit or 1,
         )
         call.waiter = receiver
-        if is_plain:
+        if asked.is_competing:
             self._host.wait(receiver, now_ms=now_ms)
         elif asked.resume_token is None:
             self._host.receive(receiver)
@@ -460,3 +490,6 @@ def _asked(request: Request) -> ReceiveParameters:
 @lru_cache(maxsize=10_000)
 def _read(query: bytes) -> ReceiveParameters:
     return parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)
+
+
+_decode_send = msgspec.json.Decoder(SendBody).decode

@@ -34,9 +34,8 @@ class Call(Pending):
 
     def answer(self, response: Response | Streamed) -> bool:
         """Answer, and let go of the waiter: the two hold each other."""
-        is_taken = super().answer(response)
         self.waiter = None
-        return is_taken
+        return super().answer(response)
 
     def leave(self) -> None:
         """Wait no more."""
@@ -131,7 +130,15 @@ class ReceiveCall(Call):
         is_list: bool,
         on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
     ) -> None:
-        super().__init__(host, stream, vocabulary)
+        # As a `Call`; set here, for this is done for every poll that waits.
+        self.on_gone = _leave
+        self.is_over = False
+        self._connection = self._early = self._origin = None
+        self._response_flags = 0
+        self._host = host
+        self.stream = stream
+        self.vocabulary = vocabulary
+        self.waiter = None
         self._tokens = tokens
         self._is_list = is_list
         self._on_store = on_store

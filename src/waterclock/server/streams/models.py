@@ -118,6 +118,18 @@ class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=Tr
     write_to_db: bool = msgspec.field(name="writeToDB", default=False)
 
     @property
+    def is_special(self) -> bool:
+        """Whether there is more in it than a stream and a message, however that is called."""
+        return not (
+            self.message_uuid is UNSET
+            and self.output is UNSET
+            and self.output_uuid is UNSET
+            and self.timeout is None
+            and self.timeout_seconds is None
+            and self.is_plain
+        )
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is sent as most are: without a wish of its own for the stream or the wait."""
         return (
@@ -180,6 +192,16 @@ class ReceiveParameters(
     as_: Annotated[Literal["message", "output"], Meta(description="How a message is called.")] = (
         msgspec.field(name="as", default="message")
     )
+
+    @property
+    def is_competing(self) -> bool:
+        """Whether one message is asked for, in competition with all who ask so."""
+        return self.consumer_id is None and self.resume_token is None and self.limit is None
+
+    @property
+    def is_special(self) -> bool:
+        """Whether there is more to it than a stream, and how a message is called."""
+        return not (self.is_competing and self.timeout is None and self.timeout_seconds is None)
 
 
 class SendResponse(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -12,6 +12,7 @@ from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.messages import JSON, Response, problem
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
+from waterclock.streams.streams import Put
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 
 MATCH_TIMEOUT = "no match within the timeout"
@@ -57,6 +58,12 @@ class Vocabulary:
     def __init__(self, word: bytes) -> None:
         self.message = b'"%b":' % word
         self.uuid = b'"%bUuid":' % word
+        self._sent = b'{"streamId":%%b,"%bUuid":"%%016x-%%x","position":%%d,"delivered":%%b}' % word
+        self._plain = (
+            b'{"streamId":%%b,"%b":%%b,"%bUuid":"%%016x-%%x","position":%%d,"sentMs":%%d,'
+            b'"resumeToken":"%%b"}' % (word, word)
+        )
+        """Of a message without an id of its own that is not stored."""
 
     def sent(
         self, stream: str, uuid: str, position: int, token: str = "", *, is_delivered: bool
@@ -72,6 +79,13 @@ class Vocabulary:
         )
         return Response(200, body, JSON)
 
+    def put(self, stream: str, put: Put) -> Response:
+        """Return the response to the sender of a message without an id, that was put in a ring."""
+        incarnation, position, given = put
+        delivered = b"true" if given is not None else b"false"
+        body = self._sent % (_encode(stream), incarnation, position, position, delivered)
+        return Response(200, body, JSON)
+
     def received(
         self,
         item: Item,
@@ -83,9 +97,21 @@ class Vocabulary:
         missed: int,
     ) -> Response:
         """Return the response to a receiver of one message."""
-        facts = self.render(item, incarnation, position, stream, tokens).facts
-        lost = b',"missed":%d' % missed if missed else b""
-        return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), facts, lost), JSON)
+        if item.stored or missed or item.message_id:
+            facts = self.render(item, incarnation, position, stream, tokens).facts
+            lost = b',"missed":%d' % missed if missed else b""
+            return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), facts, lost), JSON)
+        # What most are answered with, and the same as above, at once.
+        body = self._plain % (
+            _encode(stream),
+            item.body,
+            incarnation,
+            position,
+            position,
+            item.sent_ms,
+            tokens.render(stream, LIVE, incarnation, position),
+        )
+        return Response(200, body, JSON)
 
     def received_list(
         self, given: Deliver, incarnation: int, stream: str, tokens: Tokens

@@ -44,7 +44,7 @@ export function same() {
 function control(field) {
   const common = { name: field.name, required: field.required, placeholder: field.hint };
   if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
-  if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false" }, field.value ?? "");
+  if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false", class: field.isLow ? "low" : undefined }, field.value ?? "");
   if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
   return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.list, autocomplete: "off" });
 }

@@ -84,6 +84,7 @@ function follow() {
     stopLive?.();
     stopLive = null;
     frame.wasAway = true;
+    page?.rest?.();
     return;
   }
   const path = query("/console/live", page?.live?.() ?? { view: "overview" });
@@ -109,6 +110,7 @@ async function show() {
   document.querySelectorAll("dialog").forEach((box) => box.close());
   page = open({ ...at, follow, snapshot: () => last });
   frame.links.forEach((link) => (link.dataset.path === path ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  if (matchMedia("(max-width: 760px)").matches) frame.links.find((link) => link.dataset.path === path)?.scrollIntoView({ block: "nearest", inline: "center" });
   document.title = `${page.title ?? title} · ${who().node} · Waterclock`;
   frame.main.replaceChildren(frame.away, ...[page.element].flat());
   if (frame.wasShown) { frame.main.focus({ preventScroll: true }); scrollTo(0, 0); }

@@ -26,7 +26,7 @@ export function audit(at) {
     rows = found.flat().map((m) => ({ ...JSON.parse(m.value), at: `${m.partition}/${m.offset}` })).sort((a, b) => b.time_ms - a.time_ms);
     show();
   };
-  load().catch((error) => toast(error.message, true));
+  load().catch((error) => { if (error.status === 404) table.none.textContent = "This node keeps no audit: security.audit turns it on."; else toast(error.message, true); });
   const refresh = setInterval(() => load().catch(() => {}), 5000);
   return { element: [h("div", { class: "head" }, h("h1", {}, "Audit"), h("span", { class: "grow" }), search), panel("The last entries", table.element)], close: () => clearInterval(refresh), back: load };
 }

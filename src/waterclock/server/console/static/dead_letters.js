@@ -15,8 +15,8 @@ function list(at) {
   const rows = listed({
     at, view: "deadLetters", path: "dead-letters", label: "topics with dead letters", key: (row) => row.topic, rowsOf: (s) => s.deadLetters, none: "No message has failed for good.",
     columns: [
-      { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => h("a", { href: `#/dead-letters/${part(row.topic)}` }, row.topic) },
-      { title: "Dead letters", kind: "num", same: (row) => String(row.count), cell: (row) => h("span", { class: row.count ? "bad" : "dim" }, count(row.count)) },
+      { title: "Topic", kind: "name", sort: "name", same: (row) => row.topic, cell: (row) => h("a", { href: `#/dead-letters/${part(row.topic)}` }, row.topic) },
+      { title: "Dead letters", kind: "num", sort: "count", same: (row) => String(row.count), cell: (row) => h("span", { class: row.count ? "bad" : "dim" }, count(row.count)) },
     ],
   });
   return { element: [h("div", { class: "head" }, h("h1", {}, "Dead letters"), h("span", { class: "grow" }), rows.search), h("section", { class: "panel" }, rows.element)], live: rows.live, update: rows.update };
@@ -31,7 +31,7 @@ function one(at, topic) {
     { title: "", reader: "Chosen", same: (row) => String(chosen.has(position(row))), cell: (row) => h("input", { type: "checkbox", "aria-label": `Choose ${position(row)}`, checked: chosen.has(position(row)), onchange: (event) => { if (event.target.checked) chosen.set(position(row), row.position); else chosen.delete(position(row)); refreshTools(); } }) },
     { title: "Given up", same: (row) => String(row.deadLetteredMs), cell: (row) => time(row.deadLetteredMs) },
     { title: "Reason", cell: (row) => row.reason },
-    { title: "Attempts", kind: "num", cell: (row) => count(row.attempts) },
+    { title: "Attempts", kind: "num", hide: true, cell: (row) => count(row.attempts) },
     { title: "Group", kind: "name", hide: true, cell: (row) => row.group },
     { title: "Key", kind: "name", hide: true, cell: (row) => cut(keyOf(row), 40) },
     { title: "Value", kind: "body", cell: (row) => cut(textOf(row), 90) },

@@ -48,6 +48,7 @@ export function toast(text, isBad = false) {
     document.body.append(place);
   }
   const made = h("div", { class: isBad ? "toast bad" : "toast" }, text);
+  while (place.children.length > 1) place.firstChild.remove(); // two at a time are enough to read
   place.append(made);
   setTimeout(() => made.remove(), isBad ? 9000 : 4000);
 }

@@ -44,7 +44,7 @@ export function jobs() {
     { title: "Bytes", kind: "num", hide: true, cell: (row) => bytes(row.sizeBytes) },
     { title: "What", hide: true, same: (row) => `${row.state} ${row.stage} ${row.tasksDone}/${row.tasks} ${row.heardMs} ${row.error}`, cell: what },
     { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => h("button", { type: "button", class: "small", "aria-label": `Details of ${row.name}`, onclick: () => show(row) }, "Details") },
-  ], { key: (row) => row.name, none: "No runs: `waterclock pipeline report` makes one." });
+  ], { key: (row) => row.name, none: "No run yet: waterclock pipeline report makes one." });
   const sum = (positions) => positions.reduce((all, each) => all + each.offset, 0);
   const table = new Table("named replays", [
     { title: "Name", kind: "name", cell: (row) => row.name },
@@ -52,7 +52,7 @@ export function jobs() {
     { title: "Partitions", kind: "num", hide: true, cell: (row) => count(row.ends.length) },
     { title: "Offsets left", kind: "num", cell: (row) => count(Math.max(0, sum(row.ends) - sum(row.done))) },
     { title: "", kind: "tools", same: () => "", cell: (row) => (may("read", { topic: row.topic }) ? h("button", { type: "button", class: "small danger", onclick: () => forget(row) }, "Forget") : h("span")) },
-  ], { key: (row) => row.name, none: "No replay has a name: `waterclock replay TOPIC --name NAME` begins one." });
+  ], { key: (row) => row.name, none: "No replay has a name: waterclock replay TOPIC --name NAME begins one." });
   const forget = (row) => act({ title: `Forget ${row.name}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path: `/replays/${part(row.name)}`, cli: shell("waterclock", "replays", "delete", row.name) }), done: () => { load(); return "Forgotten"; } });
   const load = async () => {
     const [ran, named] = await Promise.all([get("/job-runs"), get("/replays")]);

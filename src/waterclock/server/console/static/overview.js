@@ -1,6 +1,7 @@
 // What the node is busy with: rates, lag, lateness, disk, what is wrong, over an hour or a day.
-import { get } from "./api.js";
+import { get, query as asked } from "./api.js";
 import { choice, h, panel, put } from "./dom.js";
+import { Table } from "./table.js";
 import { brief, bytes, count, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
 
@@ -11,10 +12,11 @@ const PLOTS = [
   ["Backlog", [["lag", "lag of groups", brief], ["unacked", "delivered, not acked", brief]]],
   ["Scheduled", [["pending", "to come", brief]]],
   ["Streams, messages a second", [["streamIn", "sent", rate], ["streamOut", "received", rate]]],
-  ["Processor and memory", [["cpu", "of one core", (value) => `${(value * 100).toFixed(0)} %`]]],
-  ["Disk", [["logBytes", "logs", bytes], ["memoryBytes", "memory", bytes]]],
+  ["Processor", [["cpu", "of one core", (value) => `${(value * 100).toFixed(0)} %`]]],
+  ["Disk and memory", [["logBytes", "logs", bytes], ["memoryBytes", "memory", bytes]]],
 ];
 const NOW = { in: "inRate", out: "outRate", acked: "ackedRate", fired: "firedRate", deadLettered: "deadLetteredRate", latenessP99Ms: "latenessP99Ms", lag: "lag", unacked: "unacked", pending: "pending", streamIn: "streamInRate", streamOut: "streamOutRate", logBytes: "sizeBytes" };
+const history_ = window.history;
 const LEVELS = new Set(["lag", "unacked", "pending", "logBytes"]);
 
 const TILES = [
@@ -37,11 +39,29 @@ export function overview({ query }) {
   const problems = h("div", { "aria-live": "polite" });
   const plots = PLOTS.map(([title, series]) => ({ names: series.map(([name]) => name), chart: plot(title, series.map(([, shown, show]) => ({ title: shown, show }))), title }));
   const limited = h("p", { class: "notice hidden" }, "You may not see the node as a whole: the lists show what is yours.");
-  let range = query.get("range") === "day" ? "day" : "hour";
+  let range = query.get("range") === "day" ? "day" : "hour", node = query.get("node") ?? "";
+  const missing = h("p", { class: "notice warn hidden", role: "status" });
+  const nodes = new Table("nodes", [
+    { title: "Node", kind: "name", cell: (row) => row.name },
+    { title: "State", same: (row) => `${row.isHeard}/${row.isReady}`, cell: (row) => h("span", { class: `tag ${row.isReady ? "good" : "bad"}` }, !row.isHeard ? "does not answer" : row.isReady ? "ready" : "not ready") },
+    { title: "In /s", kind: "num", cell: (row) => rate(row.inRate) },
+    { title: "Out /s", kind: "num", cell: (row) => rate(row.outRate) },
+    { title: "Leads", kind: "num", cell: (row) => count(row.leads) },
+    { title: "To come", kind: "num", hide: true, cell: (row) => brief(row.pending) },
+    { title: "Disk free", kind: "num", hide: true, cell: (row) => (row.diskBytes ? `${bytes(row.diskFreeBytes)} of ${bytes(row.diskBytes)}` : "–") },
+    { title: "", reader: "What is wrong", hide: true, cell: (row) => row.problem },
+  ], { key: (row) => row.name });
+  const nodesPanel = panel("Nodes", nodes.element);
+  nodesPanel.classList.add("hidden");
+  const chosen = h("select", { "aria-label": "Plots of", class: "hidden", onchange: () => { node = chosen.value; remember(); load(); } });
+  const remember = () => history_.replaceState(null, "", asked("#/", { range: range === "day" ? range : "", node }));
   let history = null, recent = [], saidProblems = "";
 
   const load = async () => {
-    history = await get(`/history?range=${range}`);
+    history = await get(asked("/history", { range, node }));
+    const away = history.unreachable ?? [];
+    put(missing, `The plots lack what ${away.join(", ")} did: no answer.`);
+    missing.classList.toggle("hidden", !away.length);
     recent = [];
     draw();
   };
@@ -70,13 +90,25 @@ export function overview({ query }) {
     problems.replaceChildren(...node.problems.slice(0, 20).map((one) => h("div", { class: one.isBlocking ? "notice bad" : "notice warn" }, h("b", {}, one.name), ` since `, time(one.sinceMs), `: ${one.detail}. ${one.advice}`)));
   };
 
+  // Those that share topics, if there are several.
+  const list = (rows) => {
+    nodesPanel.classList.toggle("hidden", rows.length < 2);
+    chosen.classList.toggle("hidden", rows.length < 2 && !node);
+    nodes.update([...rows].sort((a, b) => (a.name < b.name ? -1 : 1)));
+    const names = [...new Set([...rows.map((row) => row.name), node])].filter(Boolean).sort();
+    if (chosen.dataset.names === names.join("\n")) return;
+    chosen.dataset.names = names.join("\n");
+    chosen.replaceChildren(h("option", { value: "" }, "all nodes"), ...names.map((name) => h("option", { value: name, selected: name === node }, name)));
+  };
+
   const refresh = setInterval(() => load().catch(() => {}), 300000);
   load().catch((error) => { if (error.status === 403) limited.classList.remove("hidden"); });
   const element = [
-    h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }),
-      choice("How far back", [["hour", "Hour"], ["day", "Day"]], range, (value) => { range = value; load(); })),
-    limited, problems,
+    h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }), chosen,
+      choice("How far back", [["hour", "Hour"], ["day", "Day"]], range, (value) => { range = value; remember(); load(); })),
+    limited, problems, missing,
     h("dl", { class: "tiles" }, tiles.map((tile) => tile.element)),
+    nodesPanel,
     h("div", { class: "grid" }, plots.map(({ title, chart }) => panel(title, chart.element))),
   ];
   return {
@@ -90,7 +122,8 @@ export function overview({ query }) {
         tiles[at].element.className = `tile ${mood?.(snapshot.node) || ""}`;
       });
       tell(snapshot.node);
-      if (range === "hour") extend(snapshot);
+      list(snapshot.node.nodes);
+      if (range === "hour" && !node) extend(snapshot);
       return undefined;
     },
     back: () => load().catch(() => {}),

@@ -10,6 +10,7 @@ export function plot(label, series, { tall = false } = {}) {
   const place = h("div", { class: tall ? "plot tall" : "plot", role: "img", "aria-label": label });
   const values = series.map(() => h("b", {}, "–"));
   const legend = h("div", { class: "legend" }, series.map((one, at) => h("span", {}, h("i", { class: `key p${at + 1}` }), one.title, " ", values[at])));
+  const nothing = h("p", { class: "empty hidden" }, "Nothing is remembered of it yet.");
   let chart = null;
   let data = [[], ...series.map(() => [])];
 
@@ -42,9 +43,13 @@ export function plot(label, series, { tall = false } = {}) {
   });
   watch.observe(place);
   const made = {
-    element: h("div", {}, legend, place),
+    element: h("div", {}, legend, place, nothing),
     set(columns) {
       data = columns;
+      const isEmpty = !columns[0].length;
+      nothing.classList.toggle("hidden", !isEmpty);
+      [legend, place].forEach((each) => each.classList.toggle("hidden", isEmpty));
+      if (isEmpty) return;
       if (chart) chart.setData(columns);
       else draw();
       say(null);

@@ -21,6 +21,7 @@ export function schedule(at) {
   const remember = () => history.replaceState(null, "", query("#/schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key }));
   const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; remember(); load(); } }, h("option", { value: "" }, "all topics"));
   const bars = h("div", { class: "bars", role: "group", "aria-label": "What is to come; each bar shows its messages" });
+  const peak = h("div", { class: "peak dim", "aria-hidden": "true" });
   const axis = h("div", { class: "axis", "aria-hidden": "true" });
   const said = h("p", { class: "dim", "aria-live": "polite" });
   const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; remember(); list(); }, 300) });
@@ -34,7 +35,9 @@ export function schedule(at) {
     { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
   ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
   const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true) }, "More");
-  let shown = [];
+  let shown = [], loadedMs = 0;
+  // What fired since the list was read is no more to come.
+  const left = () => shown.filter((row) => row.dueMs < loadedMs || row.dueMs > now - 500);
 
   const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__"));
 
@@ -46,6 +49,7 @@ export function schedule(at) {
     const total = found.reduce((sum, each) => sum + (each?.total ?? 0), 0);
     const overdue = found.reduce((sum, each) => sum + (each?.horizons.find((one) => one.withinMs === 0)?.count ?? 0), 0);
     const most = Math.max(1, ...counts);
+    put(peak, counts.some(Boolean) ? `${count(most)} at most ${({ minute: "a second", hour: "a minute", day: "in half an hour", month: "a day" })[asked.scale]}` : "");
     if (bars.children.length !== steps) bars.replaceChildren(...counts.map(() => h("button", { type: "button" }, h("i"))));
     counts.forEach((value, n) => {
       const [button, start] = [bars.children[n], first + n * step];
@@ -61,7 +65,7 @@ export function schedule(at) {
   };
 
   const list = async (isMore = false) => {
-    const names = wanted();
+    const names = wanted(), askedMs = Date.now();
     const limit = names.length > 1 ? 30 : 50;
     if (!isMore) { shown = []; pages = [""]; }
     const found = await Promise.all(names.map((topic) => get(query(`/topics/${part(topic)}/scheduled`, { limit, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page: pages[0] })).then((page) => ({ ...page, topic })).catch(() => ({ scheduled: [], nextPage: "", topic }))));
@@ -69,7 +73,8 @@ export function schedule(at) {
     pages = [names.length === 1 ? found[0].nextPage : ""];
     shown = isMore ? [...shown, ...rows] : rows.slice(0, 100);
     more.classList.toggle("hidden", !pages[0]);
-    timers.update(shown);
+    loadedMs = askedMs;
+    timers.update(left());
   };
 
   const named = (row) => ({ partition: row.partition, offset: row.offset });
@@ -83,19 +88,23 @@ export function schedule(at) {
   const cancel = (row) => act({ title: "Cancel", label: "Cancel it", isDanger: true, note: `Due ${moment(row.dueMs)}; it will not come.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/cancel`, body: { messages: [named(row)] }, cli: shell("waterclock", "schedule", "cancel", row.topic, place(row)) }), done: after("Cancelled") });
   const tools = (row) => {
     const open = h("button", { type: "button", class: "small", onclick: () => whole(row), "aria-label": `Show ${row.topic} ${place(row)}` }, "Show");
-    return may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => fire(row) }, "Fire now"), " ", h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move"), " ", h("button", { type: "button", class: "small danger", onclick: () => cancel(row) }, "Cancel"), " ", open] : open;
+    if (!may("schedule", { topic: row.topic })) return open;
+    const others = [["Fire now", fire, ""], ["Move", move, ""], ["Cancel", cancel, "danger"]]; // on phones behind Show
+    return [...others.flatMap(([title, run, mood]) => [h("button", { type: "button", class: `small phone-hide ${mood}`, onclick: () => run(row) }, title), " "]), open];
   };
-  const whole = (row) => { const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Close"))); };
+  const whole = (row) => { const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...may("schedule", { topic: row.topic }) ? [then("Cancel…", cancel, "danger"), then("Move…", move), then("Fire now…", fire)] : [], then("Close", () => {})));
+    function then(title, run, mood) { return h("button", { type: "button", class: mood, onclick: () => { box.close(); run(row); } }, title); }
+  };
 
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
   const refresh = setInterval(() => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); }, 5000);
-  const ticking = setInterval(() => { now = Date.now(); timers.update(shown); again.tick(now); }, 1000);
+  const ticking = setInterval(() => { now = Date.now(); timers.update(left()); again.tick(now); }, 1000);
   let isFirst = true;
   return {
     element: [
       h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; bars.replaceChildren(); remember(); draw(); list(); }), h("button", { type: "button", class: "main", onclick: () => publish(asked.topic || topics[0]?.topic || "reminders") }, "Publish…")),
-      panel("To come", bars, axis, said), panel("Messages", timers.element, more), again.element,
+      panel("To come", [peak], bars, axis, said), panel("Messages", timers.element, more), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {

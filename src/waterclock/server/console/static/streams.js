@@ -48,12 +48,12 @@ function sending(stream, text) {
 
 function one(name) {
   const about = h("div"), said = h("span", { class: "dim", "aria-live": "polite" });
-  let stop = new AbortController(), shown = [], number = 0;
+  let stop = new AbortController(), shown = [], number = 0, isOn = true;
   const table = new Table("messages", [
     { title: "Sent", cell: (row) => row.sent ?? "" },
     { title: "Id", kind: "name", hide: true, cell: (row) => cut(row.id ?? "", 40) },
     { title: "Message", kind: "body", same: () => "", cell: (row) => h("details", {}, h("summary", {}, cut(row.text, 120)), h("pre", {}, pretty(row.text) ?? row.text)) },
-  ], { key: (row) => row.number, none: "Nothing has come yet." });
+  ], { key: (row) => row.number, none: "It holds nothing yet; what comes is shown here." });
   const load = async () => {
     try {
       const info = await get(`/streams/${part(name)}`);
@@ -79,16 +79,18 @@ function one(name) {
       await new Promise((done) => setTimeout(done, 1000));
     }
   };
-  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], "off", (value) => { if (value === "on") follow(); else { stop.abort(); put(said, ""); } });
+  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], "on", (value) => { isOn = value === "on"; if (isOn) follow(); else { stop.abort(); put(said, ""); } });
   const post = () => act({ title: `Send to ${name}`, label: "Send", fields: [{ name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(name, v.message), done: () => { load(); return "Sent"; } });
   const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: command("streams resize", [name, v.size]) }), done: () => { load(); return "Resized"; } });
   const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: command("streams delete", [name]) }), done: () => { location.hash = "#/streams"; return "Gone"; } });
   const refresh = setInterval(load, 2000);
   load();
   const about_ = { stream: name };
+  if (may("consume", about_)) follow();
   return {
     title: name,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/streams" }, "Streams")), h("h1", {}, name)), h("span", { class: "grow" }), may("publish", about_) ? [h("button", { type: "button", class: "main", onclick: post }, "Send…"), h("button", { type: "button", onclick: resize }, "Resize…")] : null, may("admin", about_) ? h("button", { type: "button", class: "danger", onclick: remove }, "Delete…") : null), panel("Stream", about), may("consume", about_) ? panel("Messages", [said, show], table.element) : null].filter(Boolean),
-    close() { clearInterval(refresh); stop.abort(); }, back: load,
+    close() { clearInterval(refresh); stop.abort(); }, rest: () => stop.abort(),
+    back() { load(); if (isOn && stop.signal.aborted && may("consume", about_)) follow(); },
   };
 }

@@ -51,7 +51,7 @@ function list(at) {
       { title: "To come", kind: "num", sort: "pending", cell: (row) => brief(row.pending) },
       { title: "Groups", kind: "num", hide: true, cell: (row) => count(row.groups) },
       { title: "Lag", kind: "num", sort: "lag", cell: (row) => brief(row.lag) },
-      { title: "", reader: "State", hide: true, same: (row) => `${row.problems}/${row.closed}`, cell: (row) => (row.problems ? h("span", { class: "tag bad" }, "damaged") : row.closed ? h("span", { class: "tag" }, "on other nodes") : h("span")) },
+      { title: "", reader: "State", hide: true, same: (row) => `${row.problems}/${row.partitions - row.led}`, cell: (row) => (row.problems ? h("span", { class: "tag bad" }, "damaged") : row.led < row.partitions && who().isClustered && !row.topic.startsWith("__") ? h("span", { class: "tag warn" }, `${count(row.partitions - row.led)} without leader`) : h("span")) },
     ],
   });
   const make = h("button", { type: "button", class: "main", onclick: create }, "New topic");
@@ -75,7 +75,7 @@ function create() {
 export function publish(topic, { value = "", key = "", headers = "", title } = {}) {
   act({
     title: title ?? `Publish to ${topic}`, label: "Publish",
-    fields: [{ name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
+    fields: [{ name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
     asked: (v) => {
       const given = v.headers.split("\n").filter(Boolean).map((line) => {
         if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);

@@ -1,0 +1,40 @@
+"""Lists that are longer than a page of the console: the node cuts them, the reader turns over."""
+
+from tests.browser.test_console import Console, page
+from tests.kit.aside import aside
+from tests.server.served import running_server
+
+__all__ = ["page"]
+
+BACK, ON = "$('.pager button').click()", "$('.pager button:last-child').click()"
+
+
+def is_at(console: Console, first: int, last: int, total: int) -> None:
+    """Wait until the list stands there, with as many rows as it says."""
+    console.wait(f"$('.pager span').innerText === '{first}\\u2013{last} of {total}'")
+    console.wait(f"document.querySelectorAll('tbody tr').length === {last - first + 1}")
+
+
+def test_a_thousand_topics_and_many_groups_are_paged_through(page, tmp_path):
+    with aside(lambda: running_server(tmp_path)) as it:
+        console = Console(page, it.server.http_port)
+        for number in range(1_000):
+            console.ask("POST", "/topics", {"topic": f"t{number:04}"})
+        for number in range(60):
+            console.ask("GET", f"/topics/t{number:04}/messages?group=g&limit=1&wait=0s")
+        console.open("topics")
+        is_at(console, 1, 50, 1_000)
+        console.do(ON)
+        is_at(console, 51, 100, 1_000)
+        console.do(ON)
+        is_at(console, 101, 150, 1_000)
+        console.shows("t0100")
+        assert "start=100" in page.value("location.hash")
+        console.do(BACK)
+        is_at(console, 51, 100, 1_000)
+        console.go("groups", "t0049")
+        is_at(console, 1, 50, 60)
+        console.do(ON)
+        is_at(console, 51, 60, 60)
+        assert page.value("window.wrong") == []
+        page.open("about:blank")

@@ -1,0 +1,180 @@
+"""A message's life by mouse alone, picture by picture: `make console-shots`.
+
+Somebody schedules a message, sees it on the timeline, has it fire, finds it among the dead letters
+after a worker has refused it, mends it and redrives it. All that the person does is done by clicks
+at places of the screen and by keys, as a hand would; the worker is a program. The pictures are
+those of docs/console.md. It ends with an error if a person who clicks every two seconds would need
+more than two minutes.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.kit.aside import aside
+from tests.kit.browser import Page, browser
+from tests.server.served import running_server
+from tools.console_shots import ask
+
+FOLDER = Path("docs/console")
+WIDTH, HEIGHT = 1000, 700
+STEP_S = 2.0
+"""What a person takes for a click, or to fill a field."""
+STORY_S_MAX = 120
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+FIND = """
+(() => {
+  const top = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document;
+  const all = [...top.querySelectorAll("main *, nav *, form *, dialog *, .buttons *")];
+  const nameOf = (e) => e.name || e.textContent.trim();
+  const found = all.filter((e) => e.matches("a, button, input, textarea") && !e.disabled)
+    .find((e) => e.offsetWidth && nameOf(e) === WANTED);
+  if (!found) return null;
+  found.scrollIntoView({ block: "center" });
+  const { x, y, width, height } = found.getBoundingClientRect();
+  return [x + width / 2, y + height / 2];
+})()
+"""
+CURSOR = """
+(() => {
+  document.querySelector("#hand")?.remove();
+  const top = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
+  const hand = document.createElement("div");
+  hand.id = "hand";
+  const place = { position: "fixed", left: `${X - 11}px`, top: `${Y - 11}px` };
+  const shape = { width: "22px", height: "22px", borderRadius: "50%", zIndex: 99 };
+  const colour = { background: "#e8590c88", border: "2px solid #e8590c" };
+  Object.assign(hand.style, place, shape, colour, { pointerEvents: "none" });
+  top.append(hand);
+})()
+"""
+
+
+class Hand:
+    """A person at the screen: clicks, types, and takes a picture now and then."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._seconds = 0.0
+        self._pictures = 0
+
+    def sees(self, text: str) -> None:
+        """Wait until a text is to be seen; a person has to wait as long."""
+        began = time.monotonic()
+        self._page.wait(f"document.body.innerText.includes({json.dumps(text)})")
+        self._seconds += time.monotonic() - began
+
+    def comes_to(self, title: str) -> None:
+        """Wait until a page is shown."""
+        self._page.wait(f"document.querySelector('main h1')?.innerText === {json.dumps(title)}")
+
+    def clicks(self, what: str) -> None:
+        """Click in the middle of what bears a name."""
+        x, y = self._place(what)
+        self._seconds += STEP_S
+        for kind in ("mousePressed", "mouseReleased"):
+            at = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            self._page.call("Input.dispatchMouseEvent", **at)
+
+    def types(self, field: str, text: str) -> None:
+        """Fill a field, instead of what stands there."""
+        self.clicks(field)
+        self._page.value("void document.activeElement.select?.()")
+        self._page.call("Input.insertText", text=text)
+
+    def shows(self, what: str = "") -> None:
+        """Take a picture, with the mouse over what is clicked next."""
+        if what:
+            x, y = self._place(what)
+            self._page.value(CURSOR.replace("X -", f"{x} -").replace("Y -", f"{y} -"))
+        self._pictures += 1
+        self._page.picture(FOLDER / f"story-{self._pictures}.png")
+        self._page.value("document.querySelector('#hand')?.remove()")
+
+    def is_done(self) -> None:
+        print(f"{self._pictures} pictures; a person needs {self._seconds:.0f} s")
+        assert self._seconds < STORY_S_MAX, "the story takes longer than two minutes"
+
+    def _place(self, what: str) -> tuple[float, float]:
+        expression = FIND.replace("WANTED", json.dumps(what))
+        self._page.wait(f"{expression} !== null")
+        x, y = self._page.value(expression)
+        return x, y
+
+
+def refuse(port: int) -> None:
+    """Be the worker: take the message and say that it can never be done."""
+    [taken] = ask(port, "GET", "/topics/orders/messages?group=billing&limit=1&wait=20s")["messages"]
+    body = {"group": "billing", "reject": [taken["lease"]], "leave": True}
+    ask(port, "POST", "/topics/orders/acks", body)
+
+
+def tell(hand: Hand, port: int) -> None:
+    """Go through the story."""
+    hand.clicks("Topics")
+    hand.comes_to("Topics")
+    hand.clicks("New topic")
+    hand.types("topic", "orders")
+    hand.clicks("Make it")
+    hand.sees("No message here.")
+    ask(port, "GET", "/topics/orders/messages?group=billing&limit=1&wait=0s")  # a worker is there
+    hand.clicks("Publish…")
+    hand.types("value", '{"order": 7, "total": "12,50"}')
+    hand.types("key", "ada")
+    hand.types("at", "20m")
+    hand.shows("Publish")
+    hand.clicks("Publish")
+    hand.sees("Stored at")
+    hand.clicks("What is to come")
+    hand.comes_to("Schedule")
+    hand.sees("12,50")
+    hand.shows("Fire now")
+    hand.clicks("Fire now")
+    hand.clicks("Fire")
+    hand.sees("Fired")
+    refuse(port)
+    hand.clicks("Dead letters")
+    hand.comes_to("Dead letters")
+    hand.clicks("orders")
+    hand.sees("rejected")
+    hand.shows("Show")
+    hand.clicks("Show")
+    hand.clicks("Edit and redrive…")
+    hand.types("value", '{"order": 7, "total": 12.50}')
+    hand.shows("Publish, and take off the list")
+    hand.clicks("Publish, and take off the list")
+    hand.sees("No message of this topic has failed for good.")
+    hand.clicks("Topics")
+    hand.comes_to("Topics")
+    hand.clicks("orders")
+    hand.comes_to("orders")
+    hand.sees("12.50")
+    hand.shows()
+    hand.is_done()
+
+
+def main() -> int:
+    """Take all pictures."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as profile,
+        aside(lambda: running_server(Path(folder))) as it,
+        browser(Path(profile)) as page,
+    ):
+        port = it.server.http_port
+        page.open("about:blank")
+        size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        page.call("Emulation.setDeviceMetricsOverride", **size)
+        theme = {"name": "prefers-color-scheme", "value": "light"}
+        page.call("Emulation.setEmulatedMedia", features=[theme])
+        page.call("Page.navigate", url=f"http://localhost:{port}/")
+        page.wait("!!document.querySelector('main h1')")
+        print(f"first paint after {page.value(PAINT):.0f} ms")
+        tell(Hand(page), port)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
