@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from google.protobuf.message import DecodeError
 
 from tests.client.fake_node import fake_node
 from tests.server.http_client import until
@@ -14,6 +15,7 @@ from waterclock.client.client import Client, connect
 from waterclock.client.native import links
 from waterclock.client.native.link import NodeLink
 from waterclock.client.settings import ClientSettings
+from waterclock.cluster.peer_link.frames import BadFrame
 from waterclock.model.sections import ClusterConfig
 from waterclock.server.app import Server
 from waterclock.v1 import admin_pb2 as admin
@@ -146,6 +148,20 @@ async def test_a_port_that_swallows_all_keeps_nobody_waiting(tmp_path, monkeypat
                 assert (receipt.offset, message.value) == (0, b"one")
                 assert link_of(client) is None
                 assert (await client.fetch("orders", 0, 0)).next_offset == 1
+
+
+@pytest.mark.parametrize("error", [BadFrame("END: not JSON"), DecodeError("no NodeInfo")])
+async def test_what_answers_there_may_be_no_node_of_ours(tmp_path, monkeypatch, error):
+    async def asked(link: NodeLink) -> admin.NodeInfo:
+        link.close("it is not")
+        raise error
+
+    monkeypatch.setattr(links, "_asked", asked)
+    async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
+        await client._connection.native.settled(client._connection.address)
+
+        assert (await client.publish("orders", b"one")).offset == 0
+        assert link_of(client) is None
 
 
 async def test_what_a_node_says_of_its_http_may_be_no_address(tmp_path, monkeypatch):

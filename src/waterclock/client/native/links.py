@@ -17,10 +17,12 @@ from contextlib import suppress
 from typing import Final, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from waterclock.client.native.channel import NativeChannel
 from waterclock.client.native.link import NodeLink, dial
 from waterclock.client.streams.calls import reachable
+from waterclock.cluster.peer_link.frames import BadFrame
 from waterclock.model.errors import Unreachable
 from waterclock.security.credential import Credential
 from waterclock.v1.admin_pb2 import GetNodeRequest, NodeInfo
@@ -38,6 +40,15 @@ CLOSE_S: Final = 0.5
 """How long a node may take to hang up, too: TLS says goodbye both ways."""
 OTHERS_MAX: Final = 4
 """Dials in a row that another node may answer: processes that share a port take turns."""
+
+_NO_LINK: Final = (
+    Unreachable,
+    TimeoutError,
+    grpc.aio.AioRpcError,
+    ValueError,  # what the node says of its HTTP is no address
+    BadFrame,  # what answers there is no node of ours
+    DecodeError,
+)
 
 _log = logging.getLogger("waterclock.client")
 
@@ -98,8 +109,7 @@ class NodeLinks:
                 async with asyncio.timeout(DIAL_S):
                     link = await dial(url, address, self._credential, is_alone=is_alone)
                     found = await _asked(link)
-            # Of values: what a node says of its HTTP may be no address at all.
-            except (Unreachable, TimeoutError, grpc.aio.AioRpcError, ValueError) as error:
+            except _NO_LINK as error:
                 _log.debug("%s takes no links, gRPC will do: %s", address, error)
                 return
             if (found.name, found.started_ms) == (node.name, node.started_ms):
