@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -123,3 +124,16 @@ def test_a_mount_that_nobody_knows_is_not_trusted(monkeypatch, tmp_path):
     (tmp_path / "mountinfo").write_text(MOUNT.format(number="9999:0", kind="ext4") + "\n")
 
     assert file_system_at(tmp_path) is None
+
+
+def test_a_file_system_that_was_shut_down_and_takes_a_sync_for_done_is_found_out(
+    folder, found, monkeypatch
+):
+    def failing(number):
+        raise OSError(errno.EIO, "shut down")
+
+    monkeypatch.setattr("waterclock.storage.folders.os_folder.sync_descriptor", failing)
+
+    errors = found.sync([written(folder, name) for name in "abc"])
+
+    assert all(isinstance(error, StorageFailed) for error in errors)

@@ -66,6 +66,8 @@ class Sync:
         """With `folder`, the names in it are made durable, too."""
         self.file = file
         self.end = end
+        self.owner: Stepped | None = None
+        """The flush queue that hears how it ended, where one does."""
         self._folder = folder
         # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
         self._lock = threading.RLock()
@@ -306,7 +308,7 @@ class FsyncThreads:
         """Run one, or several together, here and now; say of each what went wrong."""
         if len(syncs) > 1 and self._file_system is not None:
             self._run_together(syncs, self._file_system)
-        return [_error_of(sync) for sync in syncs]
+        return [None if sync.is_well else _error_of(sync) for sync in syncs]
 
     def _run_together(self, syncs: list[Sync], file_system: FileSystem) -> None:
         try:
@@ -343,8 +345,6 @@ def _tell(tasks: Sequence[_Task], errors: Sequence[Exception | None], seconds: f
 
 def _error_of(sync: Sync) -> Exception | None:
     """Run it, if that has not been done, and return what went wrong."""
-    if sync.is_well:
-        return None
     try:
         sync.run()
     # Any error: an owner would wait for ever for a thread that has died.
@@ -377,7 +377,6 @@ class FlushTurns:
     def __init__(self, fsyncs: FsyncThreads) -> None:
         self._fsyncs = fsyncs
         self._due: deque[Stepped] = deque()
-        self._begun: dict[Sync, Stepped] = {}
         self._ended: deque[tuple[Sync, Exception | None, float]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_set = False
@@ -421,18 +420,19 @@ class FlushTurns:
                 self._set(self._loop.call_soon)
 
     def _finish_ended(self) -> None:
-        ended, begun = self._ended, self._begun
+        ended = self._ended
         while ended:
             sync, error, seconds = ended.popleft()
-            begun.pop(sync).finish(sync, error, seconds)
+            assert sync.owner is not None
+            sync.owner.finish(sync, error, seconds)
 
     def _begin_due(self, begun: list[Sync]) -> None:
-        due, owners = self._due, self._begun
+        due = self._due
         for _ in range(len(due)):
             queue = due.popleft()
             sync = queue.begin()
             if sync is not None:
-                owners[sync] = queue
+                sync.owner = queue
                 begun.append(sync)
 
     def _fsynced(

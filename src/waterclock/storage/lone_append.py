@@ -59,20 +59,22 @@ def write_lone(
         repeated = find_repeat(ids, message_id, fp, store.reader.ids, oldest_ms=oldest_ms)
         if repeated is not None:
             return Offset(repeated), False
-    with store.in_step:
+    try:
         store.make_room(HEADER_BYTES + len(body), 1, now_ms)
         segment = store.segments[-1]
         base = segment.end_offset
         raw = encode_lone(
-            body,
-            base_offset=base,
-            log_tag=segment.log_tag,
-            append_ms=append_ms,
-            epoch=store.epoch,
-            flushed_end=store.plan.flushed_end,
-            flags=flags,
+            body, base, segment.log_tag, append_ms, store.epoch, store.plan.flushed_end, flags
         )
         store.write_lone(raw, append_ms)
-        if ids is not None:
-            ids.remember_one(fp, base, is_tracked=is_tracked)
+        if ids is None:
+            pass
+        elif is_tracked:
+            ids.insert_one(fp, base)
+        else:
+            ids.remember_one(fp, base, is_tracked=False)
+    except BaseException as error:
+        # By hand: to enter and leave a `with` is a tenth of all this.
+        store.in_step.note(error)
+        raise
     return base, True

@@ -143,9 +143,14 @@ class SegmentFile:
         """Write a whole frame of one offset at the end, and count it as part of the segment."""
         position, offset = self.end_position, self.end_offset
         end = position + len(raw)
-        if end > self.file.size():
+        file = self.file
+        if end > file.size():
             self._grow(end, preallocate_bytes)
-        self._write(position, (raw,))
+        try:
+            file.write(position, (raw,))
+        except (StorageFull, StorageFailed):
+            self._undo_write()
+            raise
         self.index.note(offset, position, append_ms)
         self.end_position = end
         self.end_offset = Offset(offset + 1)
@@ -303,5 +308,10 @@ class Guard:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, self._passing):
+        if error is not None:
+            self.note(error)
+
+    def note(self, error: BaseException) -> None:
+        """Tell of what was raised, unless it is one of those that pass."""
+        if not isinstance(error, self._passing):
             self._tell(error)

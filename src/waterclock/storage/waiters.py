@@ -37,21 +37,22 @@ class Waiters:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[tuple[int, int, asyncio.Future[None] | Notice]] = []
+        self.heap: list[tuple[int, int, asyncio.Future[None] | Notice]] = []
+        """All that wait, the next first: read it to learn, as cheaply as can be, if any do."""
         self._sequence = count()
         self._gone = 0
         """Waiters that were cancelled; they are cleared away once they are most of them."""
 
     def __repr__(self) -> str:
-        return f"<Waiters {len(self._heap)}>"
+        return f"<Waiters {len(self.heap)}>"
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     async def wait(self, end: int) -> None:
         """Return when `reached` was told of this end; raise what `fail` was given before that."""
         future: asyncio.Future[None] = self._loop.create_future()
-        heapq.heappush(self._heap, (end, next(self._sequence), future))
+        heapq.heappush(self.heap, (end, next(self._sequence), future))
         try:
             await future
         except asyncio.CancelledError:
@@ -62,7 +63,7 @@ class Waiters:
         """Call once when `reached` is told of this end, or with the error that `fail` is given
         before. The call must not raise: others wait behind it."""
         notice = Notice(call)
-        heapq.heappush(self._heap, (end, next(self._sequence), notice))
+        heapq.heappush(self.heap, (end, next(self._sequence), notice))
         return notice
 
     def withdraw(self, notice: Notice) -> None:
@@ -72,21 +73,21 @@ class Waiters:
 
     def _clear_away(self) -> None:
         self._gone += 1
-        if self._gone > len(self._heap) // 2:
-            self._heap = [waiter for waiter in self._heap if not waiter[2].done()]
-            heapq.heapify(self._heap)
+        if self._gone > len(self.heap) // 2:
+            self.heap = [waiter for waiter in self.heap if not waiter[2].done()]
+            heapq.heapify(self.heap)
             self._gone = 0
 
     def reached(self, end: int) -> None:
         """Wake those that wait for no more than this."""
-        while self._heap and self._heap[0][0] <= end:
-            _, _, future = heapq.heappop(self._heap)
+        while self.heap and self.heap[0][0] <= end:
+            _, _, future = heapq.heappop(self.heap)
             if not future.done():
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Let go of all, with an error."""
-        heap, self._heap = self._heap, []
+        heap, self.heap = self.heap, []
         for _, _, future in heap:
             if not future.done():
                 future.set_exception(error)

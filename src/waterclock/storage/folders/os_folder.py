@@ -99,6 +99,11 @@ class Descriptor:
                 self._closed = True
                 self._release()
 
+    def link_count(self) -> int:
+        """Return how many names the file has; from any thread, as that waits for no disk."""
+        with self._mutex:
+            return os.fstat(self.number()).st_nlink
+
     @property
     def is_closed(self) -> bool:
         return self._closed
@@ -143,7 +148,7 @@ class OsFile:
         """Write all parts, in one system call unless the system takes less."""
         assert position >= 0, f"write to {self._path} at {position}"
         number = self._descriptor.number()
-        wanted = sum(map(_byte_count, parts))
+        wanted = _byte_count(parts[0]) if len(parts) == 1 else sum(map(_byte_count, parts))
         if wanted == 0:
             return
         rest = parts
@@ -154,7 +159,8 @@ class OsFile:
                 else:
                     written = os.pwritev(number, rest[:PARTS_MAX], position)
                 position += written
-                self._size = max(self._size, position)
+                if position > self._size:
+                    self._size = position
                 wanted -= written
                 if wanted == 0:
                     return
@@ -199,20 +205,30 @@ class OsFile:
             raise self._error("truncate", error) from error
         self._size = size
 
-    def sync(self, *, is_covered: bool = False) -> None:
+    def sync(self) -> None:
         """Make all written so far durable; never reported full, for nothing can be retried.
 
-        What was deleted meanwhile is not durable: nobody will find it. `is_covered`: all else is
-        known, as the whole file system was synced.
+        What was deleted meanwhile is not durable: nobody will find it.
         """
         with self._descriptor as number:
             try:
-                if not is_covered:
-                    sync_descriptor(number)
-                is_deleted = self._has_links and os.fstat(number).st_nlink == 0
+                sync_descriptor(number)
+                links = os.fstat(number).st_nlink
             except OSError as error:
                 raise self._error("sync", error) from error
-        if is_deleted:
+        self._check_links(links)
+
+    def check_kept(self) -> None:
+        """Raise StorageFailed if it was deleted: all that is left to know of a file whose whole
+        file system was synced. May be called from another thread, as `sync`."""
+        try:
+            links = self._descriptor.link_count()
+        except OSError as error:
+            raise self._error("sync", error) from error
+        self._check_links(links)
+
+    def _check_links(self, links: int) -> None:
+        if not links and self._has_links:
             raise StorageFailed(f"sync {self._path}: it was deleted while it was in use")
 
     def close(self) -> None:
