@@ -20,7 +20,6 @@ from msgspec import Raw
 from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
 from waterclock.model.sections import MatchingConfig
-from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.input import body_of, parameters_of
@@ -28,9 +27,9 @@ from waterclock.server.http.messages import (
     JSON,
     Answered,
     Later,
+    Pending,
     Request,
     Response,
-    json,
     problem,
 )
 from waterclock.server.http.problems import BadField
@@ -102,7 +101,7 @@ class StreamsApi:
         body = body_of(request, SendBody)
         return self.take_message(request, body, body.vocabulary)
 
-    def _put_plain(self, request: Request) -> Response | None:
+    def _put_plain(self, request: Request) -> Answered | None:
         """Send the short way, which is for what is sent most; None if it is not so simple."""
         try:
             body = decode_send(request.body)
@@ -115,7 +114,7 @@ class StreamsApi:
         if len(content) > self.config.message_bytes_max:
             return None
         if self._is_clustered and not self._is_whole_here(stream):
-            return None
+            return self._plain_elsewhere(request, stream)
         # A stream that is known has a name that was checked.
         put = self._host.put(stream, Item(content, "", self._node.clock.now_ms()))
         if put is None:
@@ -283,7 +282,8 @@ class StreamsApi:
         timeout_ms = self.matching.default_timeout_ms
         if self._is_clustered:
             if not self._is_whole_here(asked.stream_id):
-                return self.give_message(request, asked, vocabulary)
+                elsewhere = self._plain_elsewhere(request, asked.stream_id)
+                return elsewhere or self.give_message(request, asked, vocabulary)
             if self.hot_streams is not None:
                 self.hot_streams.used(asked.stream_id)
             if request.left_ms:
@@ -369,23 +369,7 @@ class StreamsApi:
     def get(self, request: Request) -> Answered:
         """Answer with what is known of a stream."""
         name = parameters_of(request, StreamParameters).stream_id
-        return self._elsewhere(request, name) or self._known(name)
-
-    def _known(self, name: str) -> Response:
-        stream = self._host.table.find(name)
-        if stream is None:
-            return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
-        ring = stream.ring
-        facts = StreamInfo(
-            name,
-            None if ring is None else ring.size,
-            0 if ring is None else len(ring),
-            0 if ring is None else ring.first,
-            0 if ring is None else ring.end,
-            stream.waiting,
-            {n: each.position for n, each in (stream.consumers or {}).items()},
-        )
-        return json(200, facts)
+        return self._elsewhere(request, name) or self.listing.known(name)
 
     def resize(self, request: Request) -> Answered:
         """Let a stream hold another number of messages."""
@@ -397,7 +381,7 @@ class StreamsApi:
         if self._host.table.find(name) is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         self._host.resize(name, size)
-        return self._known(name)
+        return self.listing.known(name)
 
     def delete(self, request: Request) -> Answered | Later:
         """Forget a stream, in memory and in the store."""
@@ -447,6 +431,14 @@ class StreamsApi:
         hot = self.hot_streams
         is_split = hot is not None and stream in hot.routes
         return not is_split and self._node.ownership.owner(stream) is None
+
+    def _plain_elsewhere(self, request: Request, stream: str) -> Pending | None:
+        """Return who answers for a stream of another node, and reads the request; None if there is
+        more to it: the stream is split, or this node was asked by another one."""
+        hot = self.hot_streams
+        if self.forwarder is None or request.left_ms or (hot is not None and hot.knows(stream)):
+            return None
+        return self.forwarder.forward(request, stream, self.matching.default_timeout_ms)
 
     def _part_elsewhere(
         self, request: Request, stream: str, timeout_ms: int, *, is_send: bool
