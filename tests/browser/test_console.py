@@ -296,7 +296,12 @@ def test_dead_letters_are_edited_redriven_and_purged(console):
     console.shows("bad 3")
     console.do("press('Show')")
     console.do("press('Edit and redrive…')")
-    console.submit(value="mended")
+    said = console.submit(value="mended")
+    [curl] = [line for line in said.splitlines() if line.startswith("curl ")]
+    publish, purge = curl.split(" | grep -q '\"isNew\":true' && curl ")
+    assert '/topics/mail/messages -d \'{"value":"mended"' in publish
+    assert '/topics/mail/dead-letters/purge -d \'{"positions":[{' in purge
+    assert " --json | grep -q '\"is_new\": true' && waterclock dlq purge mail " in said
     console.page.wait("!document.body.innerText.includes('bad 0')")
     console.do("$('tbody input').click()")
     console.do("press('Redrive 1…')")
