@@ -2,7 +2,7 @@
 
 import json
 
-from tests.browser.test_console import SERIOUS, Console, axe, page
+from tests.browser.test_console import SERIOUS, Console, axe, narrow, page
 from tests.server.secure_serving import secure_node
 
 __all__ = ["axe", "page"]
@@ -43,9 +43,14 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         console.shows("Audit")
         console.go("audit", "createTopic")
         console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
-        for theme in ("light", "dark"):
-            console.page.value(f"void (document.documentElement.dataset.theme = '{theme}')")
-            assert console.page.value(SERIOUS) == []
+        for theme in ("light", "dark", "dark, on a phone", "light, on a phone"):
+            colour, _, where = theme.partition(", ")
+            page.value(f"void (document.documentElement.dataset.theme = '{colour}')")
+            if where:
+                narrow(console)
+            assert page.value(SERIOUS) == []
+        assert page.value("document.documentElement.scrollWidth") == 390
+        page.call("Emulation.clearDeviceMetricsOverride")
         console.go("topics/theirs.b", "Partitions")
         console.do("press('Delete…')")
         console.do("fill('name', 'other'); $('dialog button[type=submit]').click()")
