@@ -417,6 +417,11 @@ def test_the_pages_fit_a_phone_and_are_reached_by_keyboard(console):
         console.page.wait(current)
         console.page.wait("document.querySelectorAll('main h1').length === 1")
         wide[path] = console.page.value("document.documentElement.scrollWidth")
+    console.ask("PUT", "/recurrences/every-morning", {"topic": "orders", "cron": "0 9 * * *"})
+    console.go("schedule", "every-morning")
+    table = "[...document.querySelectorAll('main table')].at(-1)"  # nothing is under its buttons
+    assert console.page.value(f"{table}.offsetWidth <= {table}.parentElement.clientWidth")
+    console.go("", "Messages a second")
     console.page.call("Emulation.clearDeviceMetricsOverride")
     console.page.call("Page.bringToFront")
     for _ in range(2):
