@@ -180,7 +180,8 @@ def cached(name: str, fill: Callable[[Path], None]) -> Path:
         fill(fresh)
         fresh.rename(folder)
     except OSError as error:
-        raise Absent(f"{name} could not be put into the cache: {error}") from error
+        if not folder.exists():  # else another process was sooner, and its copy is as good
+            raise Absent(f"{name} could not be put into the cache: {error}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder

@@ -1,86 +1,85 @@
 """The console of one node of a cluster: it shows all of them, and goes on while leaders move, and
-while a node dies and comes back. Nobody reloads the page meanwhile."""
+while nodes are killed and come back. Nobody reloads the page meanwhile."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.browser.test_console import Console, page
 from tests.cluster.conftest import member
-from tests.cluster.joined import config_of
-from tests.cluster.running_nodes import RunningNode
-from tests.kit.aside import aside
-from tests.kit.ports import free_in_a_row
+from tests.kit.ports import free_rows
 
 __all__ = ["member", "page"]
 
 pytestmark = pytest.mark.etcd
 NAMES = "abc"
+PROGRAM = """
+import json, sys, uvloop
+from pathlib import Path
+from tests.cluster.joined import config_of
+from waterclock.server.process import run_node
+folder, name, settings, etcd, *seeds = sys.argv[1:]
+cluster = {"etcd": (etcd,), **json.loads(settings)}
+config = config_of(Path(folder), name, *seeds, cluster=cluster)
+uvloop.run(run_node(config, on_ready=lambda at: print(at.http, flush=True)))
+"""
 TAB = "\t"
 CELLS = "[...{}.cells].map((cell) => cell.innerText)"
 ROW = "[...document.querySelectorAll('tr')].find((row) => row.innerText.startsWith({}))"
 
 
 class Nodes:
-    """Three nodes in a loop of their own, told from a test what to do."""
+    """Three nodes, each a process of its own: what is killed tells nobody that it goes."""
 
-    def __init__(self, folder: Path, endpoint: str, tasks: asyncio.TaskGroup) -> None:
-        first = free_in_a_row(len(NAMES))
-        self._gossip_ports = {name: first + at for at, name in enumerate(NAMES)}
-        seeds = tuple(f"127.0.0.1:{port}" for port in self._gossip_ports.values())
-        self._shared = {"etcd": (endpoint,), "expect": len(NAMES), "bootstrap_nodes": seeds}
+    def __init__(self, folder: Path, endpoint: str) -> None:
+        rows = free_rows(2, len(NAMES))
+        gossip_ports, http_ports = (range(first, first + len(NAMES)) for first in rows)
+        self._shared = (endpoint, *(f"127.0.0.1:{port}" for port in gossip_ports))
+        self.ports = dict(zip(NAMES, http_ports, strict=True))
+        self._settings = {
+            name: {"expect": len(NAMES), "gossip_port": port, "http_port": self.ports[name]}
+            for name, port in zip(NAMES, gossip_ports, strict=True)
+        }
         self._folder = folder
-        self._tasks = tasks
-        self._loop = asyncio.get_running_loop()
-        self._running: dict[str, tuple[RunningNode, asyncio.Task[None]]] = {}
-        self.ports: dict[str, int] = {}
+        self._running: dict[str, subprocess.Popen[str]] = {}
 
-    async def start(self, *names: str) -> None:
+    def start(self, *names: str) -> None:
         """Start nodes side by side: a cluster forms when all of them are there."""
         for name in names:
-            cluster = {**self._shared, "gossip_port": self._gossip_ports[name]}
-            node = RunningNode(config_of(self._folder, name, cluster=cluster))
-            self._running[name] = (node, self._tasks.create_task(node.run()))
+            (self._folder / name).mkdir(exist_ok=True)
+            settings = json.dumps(self._settings[name])
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(self._folder), name, settings, *self._shared],
+                cwd=Path(__file__).parents[2],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         for name in names:
-            _, server = await self._running[name][0].started
-            self.ports[name] = server.http_port
+            ready = self._running[name].stdout
+            assert ready is not None
+            assert ready.readline(), f"{name} does not start"
 
-    async def end(self, name: str) -> None:
-        node, task = self._running.pop(name)
-        node.end()
-        await task
+    def kill(self, name: str) -> None:
+        with self._running.pop(name) as process:
+            process.kill()
 
-    async def end_all(self) -> None:
+    def kill_all(self) -> None:
         for name in tuple(self._running):
-            await self.end(name)
-
-    def has_ended(self, name: str) -> None:
-        asyncio.run_coroutine_threadsafe(self.end(name), self._loop).result()
-
-    def has_started(self, name: str) -> None:
-        asyncio.run_coroutine_threadsafe(self.start(name), self._loop).result()
-
-
-@asynccontextmanager
-async def running_nodes(folder: Path, endpoint: str) -> AsyncIterator[Nodes]:
-    async with asyncio.TaskGroup() as tasks:
-        nodes = Nodes(folder, endpoint, tasks)
-        await nodes.start(*NAMES)
-        try:
-            yield nodes
-        finally:
-            await nodes.end_all()
+            self.kill(name)
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory, member) -> Iterator[Nodes]:
-    folder = tmp_path_factory.mktemp("nodes")
-    with aside(lambda: running_nodes(folder, member.endpoint)) as it:
-        yield it
+    them = Nodes(tmp_path_factory.mktemp("nodes"), member.endpoint)
+    try:
+        them.start(*NAMES)
+        yield them
+    finally:
+        them.kill_all()
 
 
 def leaders(console: Console, topic: str) -> dict[int, str]:
@@ -145,13 +144,13 @@ def drains_a_node(console: Console) -> None:
     page.wait(f"{ROW.format(repr('c'))}.innerText.includes('Drain')")
 
 
-def goes_on_without_a_node(console: Console, nodes: Nodes) -> None:
-    """Look at a topic while a node ends that leads a part of it, and see it come back."""
+def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
+    """Look at a topic while a node is killed that leads a part of it, and see it come back."""
     page = console.page
     gone = next(name for name in leaders(console, "orders").values() if name != "a")
     console.go("topics/orders", "Partitions")
     page.wait(f"document.querySelector('main').innerText.includes({json.dumps(gone)})")
-    nodes.has_ended(gone)
+    nodes.kill(gone)
     led = "[...document.querySelectorAll('[aria-label=partitions] tbody tr')]"
     has_leader = f"(r) => !['', '{gone}'].includes(r.cells[5].innerText)"
     page.wait(f"{led}.length === 6 && {led}.every({has_leader})")
@@ -163,19 +162,36 @@ def goes_on_without_a_node(console: Console, nodes: Nodes) -> None:
     console.go("cluster", "Members")
     page.wait(f"!/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")
 
-    nodes.has_started(gone)
+    nodes.start(gone)
     page.wait(f"/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")
     console.go("", "Nodes")
     page.wait("document.querySelectorAll('main .tag.good').length === 3")
 
 
-def test_one_page_shows_all_nodes_while_leaders_move_and_a_node_dies_and_comes_back(page, nodes):
+def goes_on_when_its_own_node_is_back(console: Console, nodes: Nodes) -> None:
+    """Look at a page of a node that is killed: it says so, and goes on when the node is back."""
+    page = console.page
+    console.go("topics?filter=orders", "orders")
+    nodes.kill("a")
+    console.shows("not connected")
+    console.shows("The node does not answer")
+    beside = Console(page, nodes.ports["b"])
+    beside.ask("POST", "/topics", {"topic": "orders-meanwhile"})
+    nodes.start("a")
+    console.shows("orders-meanwhile")
+    page.wait("document.querySelector('.away').classList.contains('hidden')")
+    console.go("", "Nodes")
+    page.wait("document.querySelectorAll('main .tag.good').length === 3")
+
+
+def test_one_page_shows_all_nodes_while_leaders_move_and_nodes_are_killed(page, nodes):
     console = Console(page, nodes.ports["a"])
     groups = fill(console)
     console.open("topics?filter=orders")
     shows_lists_of_all_nodes(console, groups)
     moves_a_leader(console)
     drains_a_node(console)
-    goes_on_without_a_node(console, nodes)
+    goes_on_without_a_leader(console, nodes)
+    goes_on_when_its_own_node_is_back(console, nodes)
     assert page.value("window.wrong") == []
     page.open("about:blank")

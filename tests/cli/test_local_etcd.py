@@ -52,7 +52,8 @@ from waterclock.cli.commands.cluster.plan import LocalNode
 from waterclock.model.config import Config, load_config
 ready.FORM_S_MAX = 0
 program, folder, endpoint, peer, node = sys.argv[1:]
-children = [local.Child(LocalNode("node-1", Path(), 0, 0, ""), [sys.executable, "-c", node], "")]
+place = LocalNode("node-1", Path(), 0, 0, "")
+children = [local.NodeChild(place, [sys.executable, "-c", node], "")]
 config = load_config(yaml_text="", environ={}, flags={})
 etcd = LocalEtcd(program, Path(folder), endpoint, peer)
 asyncio.run(local.LocalCluster(config, children, None, etcd, as_json=True).run())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ from waterclock.server.cluster.ownership import RingOwnership
 
 PORTS = ("--grpc-port", "0", "--http-port", "0")
 PUBLISHED, BEFORE_KILL, LATER = 400, 40, 8
+SENT, CONNECTION_SENDS = 96, 6
+"""To a stream, which holds 100, and over one connection: enough for it to be handed."""
 
 
 class Running(NamedTuple):
@@ -39,6 +41,15 @@ class Running(NamedTuple):
         with closing(HttpPool(self.shown["http_address"], connections_max=1)) as pool:
             answer = await pool.ask(HttpRequest("GET", path), timeout_s=10)
         return answer.status, answer.body
+
+    async def receive_all(self, stream: str) -> dict[str, Any]:
+        """Take what is in a stream, by whichever process."""
+        asked = HttpRequest("GET", "/streams/receive", {"streamId": stream, "limit": "1000"})
+        with closing(HttpPool(self.shown["http_address"], connections_max=1)) as pool:
+            answer = await pool.ask(asked, timeout_s=10)
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
 
     async def until_whole(self) -> None:
         """Return when all processes are ready, as any of them says."""
@@ -170,6 +181,47 @@ async def test_a_killed_process_comes_back_with_all_it_acknowledged(running):
     assert "was killed (SIGKILL); it is started again" in running.line_beginning("process-2 was")
     assert "is back" in running.line_beginning("process-2 is")
     await running.until_whole()
+
+
+async def test_a_process_killed_while_connections_are_handed_costs_connections_only(tmp_path):
+    """Streams that the other process has lose nothing that was acknowledged."""
+    ownership = RingOwnership("process-1")
+    ownership.update({"process-1": "", "process-2": ""})
+    acked: dict[str, set[int]] = {f"handed-{number}": set() for number in range(8)}
+    kept = [name for name in acked if ownership.ring.owner(name) == "process-1"]
+    assert 0 < len(kept) < len(acked)
+    with processes(tmp_path) as running:
+        is_killed = False
+
+        async def send(pool: HttpPool, name: str, number: int) -> None:
+            nonlocal is_killed
+            body = json.dumps({"streamId": name, "message": number}).encode()
+            request = HttpRequest("POST", "/streams/send", body=body)
+            if (await pool.ask(request, timeout_s=10)).status == 200:
+                acked[name].add(number)
+            if not is_killed and sum(map(len, acked.values())) == BEFORE_KILL:
+                is_killed = True
+                os.kill(running.shown["processes"][1]["pid"], signal.SIGKILL)
+
+        async def send_all(name: str) -> None:
+            for start in range(0, SENT, CONNECTION_SENDS):
+                if is_killed and name not in kept:
+                    return
+                # A connection goes with its process; the next one is new.
+                with (
+                    closing(HttpPool(running.shown["http_address"], connections_max=1)) as pool,
+                    suppress(waterclock.WaterclockError),
+                ):
+                    for number in range(start, start + CONNECTION_SENDS):
+                        await send(pool, name, number)
+
+        await asyncio.gather(*map(send_all, acked))
+        assert "is back" in running.line_beginning("process-2 is")
+        await running.until_whole()
+        for name in kept:
+            assert acked[name]
+            body = await running.receive_all(name)
+            assert {each["message"] for each in body["messages"]} >= acked[name]
 
 
 def test_a_node_alone_is_refused_the_folder(running):

@@ -289,3 +289,14 @@ def test_a_waiting_request_is_small_on_either_side(two):
         sizes = (sys.getsizeof(channel) for channel in channels._open.values())
         assert sum(sizes) + sys.getsizeof(channels._open) < 100 * 300
     assert not any(itertools.chain(two.one.channels._ready, two.other.channels._ready))
+
+
+def test_a_channel_that_has_ended_does_not_hold_its_listener():
+    two = Two()
+    asking = two.one.asks(body=b"question")
+    two.settle()
+    channel, _, _ = two.other.requests[0]
+    channel.answer(200, b"answer")
+    two.settle()
+
+    assert asking.channel.listener is channel.listener is None

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from waterclock.cluster.node_tags import NodeTags
 from waterclock.model.sections import NodeConfig
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.metrics import BREAKER_STATES, DIRECTIONS, MEMBER_STATES
+from waterclock.server.cluster.processes.connections import SharedConnections
 from waterclock.server.cluster.replication_status import ROLES, InstallCounts
 from waterclock.server.families import PREFIX
 
@@ -107,6 +109,20 @@ async def test_nodes_count_members_gossip_links_and_what_they_ask_each_other(tmp
         assert value(samples, "gossip_score") == 0
         assert value(samples, "hot_streams") == value(samples, "hot_stream_partitions") == 0
         assert value(samples, "gossip_refused_packets_total") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has no abstract names")
+async def test_a_node_counts_the_connections_that_went_to_other_processes_and_came(tmp_path):
+    async with gossiping(tmp_path, "a") as (it,):
+        assert it.cluster.forwarder is not None
+        shared = SharedConnections(it.server._http, f"test-{it.server.http_port}", "a")
+        it.cluster.forwarder.shared_connections = shared
+        with closing(shared):
+            shared.handed, shared.taken = 3, 2
+            samples = await scrape(it)
+
+    assert value(samples, "handover_connections_total", direction="sent") == 3
+    assert value(samples, "handover_connections_total", direction="received") == 2
 
 
 async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):

@@ -7,8 +7,10 @@ import re
 import threading
 from typing import Any
 
+import grpc
 import pytest
 
+import waterclock
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
 from tests.server.secure_serving import SecureNode, secure_node
@@ -20,6 +22,7 @@ from waterclock.node.history.counting import count_all as count_topics
 from waterclock.security.principals import FILE
 from waterclock.server.console import live
 from waterclock.server.console.assets import FOLDER, assets
+from waterclock.v1 import admin_pb2
 
 BROWSER = "Accept: text/html,application/xhtml+xml;q=0.9\r\n"
 COMPRESSED_BYTES_MAX = 300 * 1024
@@ -233,6 +236,34 @@ async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):
     assert before["series"]["in"][-1] == topic["series"]["in"][-1] == 10.0
     assert after == before
     assert unknown.status == 404
+
+
+async def test_grpc_and_the_client_tell_the_same_of_the_past_as_http(tmp_path):
+    clock = ManualClock(now_ms=1_800_000_000_000)
+    async with running_server(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as ask:
+        await it.node.recorder.sample()
+        await it.publish(*(b"%d" % n for n in range(50)))
+        clock.advance(STEP_MS)
+        await it.node.recorder.sample()
+        async with waterclock.connect(it.server.addresses.grpc) as client:
+            answered = {
+                "": await client.history(),
+                "?range=day": await client.history(is_day=True),
+                "?topic=orders": await client.history("orders"),
+                "?node=test": await client.history(node="test"),
+            }
+            with pytest.raises(waterclock.NotFound):
+                await client.history("nowhere")
+        with pytest.raises(grpc.aio.AioRpcError, match="range must be hour or day"):
+            await it.admin.GetHistory(admin_pb2.GetHistoryRequest(range="year"))
+        for query, history in answered.items():
+            shown = (await ask.get("/history" + query)).json()
+            assert (history.step_ms, history.end_ms) == (shown["stepMs"], shown["endMs"])
+            assert history.series == shown["series"]
+            assert history.unreachable == shown["unreachable"] == []
+
+    values = answered["?topic=orders"].series["in"]
+    assert (values[0], values[-1]) == (None, 10.0)
 
 
 async def test_the_history_is_packed_beside_the_loop(tmp_path, monkeypatch):

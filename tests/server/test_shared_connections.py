@@ -1,6 +1,8 @@
 """Connections go to the process that answers them, and nothing of what was asked is lost."""
 
 import asyncio
+import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="has no abstract
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WAIT = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ANOTHER_USER = os.geteuid() + 1
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -193,3 +196,50 @@ async def test_a_client_that_hangs_up_before_it_is_handed_is_let_go():
             assert await client.is_closed()
         assert one.shared.handed == 0
         await asyncio.sleep(0)
+
+
+async def test_a_process_of_another_user_is_handed_nothing(monkeypatch):
+    async with two() as (one, other), connected(one) as client:
+        one.forward()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "geteuid", lambda: ANOTHER_USER)
+            assert (await client.ask(GET)).body == b"one "
+
+        assert one.shared.handed == other.shared.taken == 0
+        one.forward(1)
+        assert (await client.ask(GET)).body == b"other "
+
+
+async def test_nothing_is_taken_of_another_user(monkeypatch):
+    async with two() as (one, other), raw_client(one.server.port) as client:
+        assert (await client.ask(GET)).body == b"one "
+        monkeypatch.setattr(os, "geteuid", lambda: ANOTHER_USER)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.setblocking(False)
+            stranger.connect(other.shared._path("other"))
+            socket.send_fds(stranger, [b"\1" + GET], [one.connection.descriptor])
+            loop = asyncio.get_running_loop()
+            with pytest.raises(ConnectionResetError):  # hung up on, with what it said unread
+                await loop.sock_recv(stranger, 1)
+
+        assert other.shared.taken == 0
+        assert not other.server.connections
+
+
+async def test_a_process_that_ends_before_it_reads_costs_the_connections_handed_to_it():
+    async with two() as (one, _), connected(one) as client:
+        ending = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ending:
+            ending.bind(one.shared._path("ending"))
+            ending.listen()
+            for _ in range(FORWARDED_MIN):
+                one.shared.was_forwarded(one.connection, "ending")
+            client.send(POST)
+            await until(lambda: one.shared.handed)
+            assert not one.server.connections
+
+        assert await client.is_closed()
+        async with connected(one) as again:
+            for _ in range(FORWARDED_MIN):
+                one.shared.was_forwarded(one.connection, "ending")
+            assert (await again.ask(POST)).body == b"one hello"

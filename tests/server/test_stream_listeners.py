@@ -58,7 +58,7 @@ async def test_a_carriage_return_does_not_end_a_line_of_an_event(tmp_path):
         client = await it.connection()
         body = b'{"streamId": "s", "message": [1,\r\r2,\r"a\\rb"]}'
         head = b"POST /streams/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-        await client.ask(head % len(body) + body)
+        assert (await client.ask(head % len(body) + body)).status == 200
         listener = await listening(it, "streamId=s")
         text = ""
         while "data: " not in text:

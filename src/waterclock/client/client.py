@@ -38,7 +38,7 @@ from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import HeaderPairs, as_bytes, checked_headers
 from waterclock.client.producer.producer import Destination, Producer
 from waterclock.client.producer.tracing import TracedProducer
-from waterclock.client.results import Receipt
+from waterclock.client.results import History, Receipt
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.calls import StreamCalls
@@ -385,6 +385,18 @@ class Client(SchedulerCalls):
         request = admin_pb2.GetNodeRequest()
         response = await self._connection.call(self._connection.admin.GetNode, request)
         return from_proto(response, NodeInfo)
+
+    async def history(self, topic: str = "", *, is_day: bool = False, node: str = "") -> History:
+        """Return what the nodes together, or one of them, did over the last hour, by 5 s, or over
+        the last day, by minutes; of a topic, if it was among the busiest."""
+        wanted = "day" if is_day else "hour"
+        request = admin_pb2.GetHistoryRequest(range=wanted, topic=topic, node=node)
+        found = await self._connection.call(self._connection.admin.GetHistory, request)
+        series = {
+            name: [None if value != value else value for value in each.values]
+            for name, each in found.series.items()
+        }
+        return History(found.step_ms, found.end_ms, series, list(found.unreachable))
 
     def _destination(
         self, topic: str, partition: int | None, allow_duplicate: bool, acks: Acks | None

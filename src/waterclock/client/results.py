@@ -1,6 +1,8 @@
-"""What publishing, cancelling and repeating answer with; `model/views.py` has what a node shows."""
+"""What publishing, cancelling, repeating and looking back answer with; `model/views.py` has what a
+node shows otherwise."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from waterclock.model.errors import WaterclockError
 
@@ -52,6 +54,17 @@ class Receipt:
 
     def _facts(self) -> tuple[object, ...]:
         return self.topic, self.partition, self.offset, self.message_id, self.is_new
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was: one value of each series for each step, the oldest first; None is unknown."""
+
+    step_ms: int
+    end_ms: int
+    series: dict[str, list[float | None]]
+    unreachable: list[str]
+    """Nodes that did not tell: what they did is missing."""
 
 
 class SomeFailed(WaterclockError):

@@ -38,6 +38,7 @@ _REPEATABLE: tuple[type[Message], ...] = (
     admin_pb2.CreateTopicRequest,
     admin_pb2.FindOffsetsRequest,
     admin_pb2.GetGroupRequest,
+    admin_pb2.GetHistoryRequest,
     admin_pb2.GetNodeRequest,
     admin_pb2.GetTopicRequest,
     admin_pb2.ListDeadLettersRequest,

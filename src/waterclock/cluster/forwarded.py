@@ -19,6 +19,7 @@ from waterclock.model.errors import BadInput
 FORWARD: Final = 1
 """The method of the peer link."""
 NOT_OWNER: Final = 1
+CUT_OFF: Final = "it ends before its parts do"
 
 _REQUEST = Struct(">IHHHHHI")
 _TIME = Struct(">I")
@@ -57,9 +58,25 @@ class ForwardedRequest(NamedTuple):
         """Read it."""
         if len(data) < _REQUEST.size:
             raise BadForward("a forwarded request is too short")
-        left_ms, *lengths = _REQUEST.unpack_from(data)
-        method, path, query, last_id, partitions, rights, body = _cut(data, _REQUEST.size, lengths)
-        return cls(left_ms, method, path, query, last_id, body, partitions, rights)
+        left_ms, method, path, query, *rare = _REQUEST.unpack_from(data)
+        path_at = _REQUEST.size + method
+        query_at = path_at + path
+        rare_at = query_at + query
+        last_id, partitions, rights, body = (
+            _cut(data, rare_at, rare) if any(rare) else (b"", b"", b"", data[rare_at:])
+        )
+        if rare_at > len(data):
+            raise BadForward(CUT_OFF)
+        return cls(
+            left_ms,
+            data[_REQUEST.size : path_at],
+            data[path_at:query_at],
+            data[query_at:rare_at],
+            last_id,
+            body,
+            partitions,
+            rights,
+        )
 
 
 def asked_again(encoded: bytes, *, left_ms: int) -> bytes:
@@ -93,9 +110,17 @@ class ForwardedAnswer(NamedTuple):
         """Read it."""
         if len(data) < _ANSWER.size or data[0] > 1:
             raise BadForward("a forwarded answer has no head")
-        is_streamed, *lengths = _ANSWER.unpack_from(data)
-        content_type, headers, body = _cut(data, _ANSWER.size, lengths)
-        return cls(bool(is_streamed), content_type, headers, body)
+        is_streamed, content_type, headers = _ANSWER.unpack_from(data)
+        headers_at = _ANSWER.size + content_type
+        body_at = headers_at + headers
+        if body_at > len(data):
+            raise BadForward(CUT_OFF)
+        return cls(
+            bool(is_streamed),
+            data[_ANSWER.size : headers_at],
+            data[headers_at:body_at],
+            data[body_at:],
+        )
 
     @property
     def length(self) -> int | None:
@@ -114,5 +139,5 @@ def _cut(data: bytes, start: int, lengths: list[int]) -> list[bytes]:
         parts.append(data[start : start + length])
         start += length
     if start > len(data):
-        raise BadForward("it ends before its parts do")
+        raise BadForward(CUT_OFF)
     return [*parts, data[start:]]

@@ -139,6 +139,11 @@ class AdminStub:
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_admin__pb2.NodeInfo.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/waterclock.v1.Admin/GetHistory',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.History.FromString,
+                _registered_method=True)
         self.GetPlacement = channel.unary_unary(
                 '/waterclock.v1.Admin/GetPlacement',
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.GetPlacementRequest.SerializeToString,
@@ -299,6 +304,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHistory(self, request, context):
+        """What the nodes, one of them, or a busy topic, did over the last hour or day.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetPlacement(self, request, context):
         """Where topics are replicated: what people want moved, and how much of it is left.
         """
@@ -434,6 +446,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_admin__pb2.NodeInfo.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.GetHistoryRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.History.SerializeToString,
             ),
             'GetPlacement': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPlacement,
@@ -1023,6 +1040,33 @@ class Admin:
             '/waterclock.v1.Admin/GetNode',
             waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
             waterclock_dot_v1_dot_admin__pb2.NodeInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/GetHistory',
+            waterclock_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.History.FromString,
             options,
             channel_credentials,
             insecure,

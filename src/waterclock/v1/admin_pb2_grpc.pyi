@@ -62,6 +62,8 @@ class AdminStub:
     ListJobRuns: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobRunsRequest, _admin_pb2.ListJobRunsResponse]
     """The last runs, the newest first."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.History]
+    """What the nodes, one of them, or a busy topic, did over the last hour or day."""
     GetPlacement: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]
     """Where topics are replicated: what people want moved, and how much of it is left."""
     DrainNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainNodeRequest, _admin_pb2.Placement]
@@ -105,6 +107,8 @@ class AdminAsyncStub(AdminStub):
     ListJobRuns: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobRunsRequest, _admin_pb2.ListJobRunsResponse]  # type: ignore[assignment]
     """The last runs, the newest first."""
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]  # type: ignore[assignment]
+    GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.History]  # type: ignore[assignment]
+    """What the nodes, one of them, or a busy topic, did over the last hour or day."""
     GetPlacement: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlacementRequest, _admin_pb2.Placement]  # type: ignore[assignment]
     """Where topics are replicated: what people want moved, and how much of it is left."""
     DrainNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainNodeRequest, _admin_pb2.Placement]  # type: ignore[assignment]
@@ -271,6 +275,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.NodeInfo, _abc.Awaitable[_admin_pb2.NodeInfo]]: ...
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _admin_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.History, _abc.Awaitable[_admin_pb2.History]]:
+        """What the nodes, one of them, or a busy topic, did over the last hour or day."""
 
     @_abc_1.abstractmethod
     def GetPlacement(

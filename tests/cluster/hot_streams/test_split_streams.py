@@ -9,6 +9,7 @@ from tests.cluster.clustered import meet, member
 from tests.server.http_client import until
 from tests.server.test_streams_api import Streaming
 from waterclock.model.sections import StreamsConfig
+from waterclock.server.streams.api import StreamsApi
 from waterclock.streams.tokens import KEY_BYTES
 
 STREAM = "hot"
@@ -307,3 +308,33 @@ async def test_a_node_alone_splits_nothing(tmp_path):
 async def test_a_cluster_may_be_told_to_split_nothing(tmp_path):
     async with member(tmp_path, "one", streams=StreamsConfig(partitions_max=1)) as one:
         assert one.cluster.hot_streams is None
+
+
+async def test_an_owner_answers_plain_requests_the_short_way_and_counts_them(tmp_path, monkeypatch):
+    async with nodes_in(tmp_path) as nodes:
+        owner = nodes[0]
+        await owner.send(STREAM, "first")  # the stream is made
+        before = owner.hot.core._counts[STREAM]
+        for long_way in ("take_message", "give_message"):
+            monkeypatch.delattr(StreamsApi, long_way)
+
+        assert (await owner.send(STREAM, "second")).status == 200
+        got = [(await owner.receive(STREAM)).json()["message"] for _ in range(2)]
+
+        assert got == ["first", "second"]
+        assert owner.hot.core._counts[STREAM] == before + 3
+
+
+async def test_an_owner_does_not_answer_for_a_stream_that_is_still_on_its_way(tmp_path):
+    async with nodes_in(tmp_path) as nodes:
+        owner = nodes[0]
+        await owner.send(STREAM, "first")
+        owner.member.cluster.ownership.gate = lambda stream: False
+
+        sent = asyncio.ensure_future(owner.send(STREAM, "second"))
+        received = asyncio.ensure_future(owner.receive(STREAM))
+        await until(lambda: len(owner.member.cluster.forwarder) == 2)
+        assert len(owner.host.table.find(STREAM).ring) == 1
+
+        owner.member.cluster.ownership.gate = None
+        assert [(await each).status for each in (sent, received)] == [200, 200]

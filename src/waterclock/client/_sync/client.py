@@ -28,7 +28,7 @@ from waterclock.client.due import Cron, Every, When
 from waterclock.client.encryption import Keys
 from waterclock.client.loop_thread import LoopOwner, LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
-from waterclock.client.results import Receipt
+from waterclock.client.results import History, Receipt
 from waterclock.client.settings import ClientSettings
 from waterclock.client.target import Given
 from waterclock.model.message import Acks, Message
@@ -309,3 +309,8 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
     def node(self) -> NodeInfo:
         """Return what the node says of itself."""
         return self._loop.run(self._twin.node())
+
+    def history(self, topic: str = "", *, is_day: bool = False, node: str = "") -> History:
+        """Return what the nodes together, or one of them, did over the last hour, by 5 s, or over
+        the last day, by minutes; of a topic, if it was among the busiest."""
+        return self._loop.run(self._twin.history(topic, is_day=is_day, node=node))

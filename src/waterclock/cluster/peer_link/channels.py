@@ -19,6 +19,9 @@ from waterclock.cluster.peer_link.frames import (
     ANSWER_HEAD,
     NUMBER,
     REQUEST_HEAD,
+    STATUS,
+    WHOLE_ANSWER,
+    WHOLE_REQUEST,
     BadFrame,
     Frame,
     Kind,
@@ -110,7 +113,14 @@ class Channel:
         assert not self._is_ours
         assert not self._is_answered
         self._is_answered = True
-        self._say(Kind.ANSWER, ANSWER_HEAD.pack(0, status)[1:], body, is_last=is_last)
+        channels, size = self._channels, len(body)
+        if is_last and self._is_at_once(size):
+            channels.control(
+                WHOLE_ANSWER.pack(size + 3, Kind.ANSWER, self.number, 1, status) + body
+            )
+            self._end()
+        else:
+            self._say(Kind.ANSWER, STATUS.pack(status), body, is_last=is_last)
 
     def send(self, body: bytes, *, is_last: bool = False) -> None:
         """Say more of the request or of the answer."""
@@ -137,8 +147,7 @@ class Channel:
         if not self.is_open:
             return
         channels = self._channels
-        is_short = len(body) <= min(self._credit, PIECE_BYTES)
-        if self._unsent is None and is_short and not channels.is_full:
+        if self._is_at_once(len(body)):
             self._credit -= len(body)
             self._emit(kind, head, body, is_last=is_last)
             return
@@ -147,6 +156,11 @@ class Channel:
             channels.ready(self)
         piece = body if len(body) <= PIECE_BYTES else memoryview(body)
         self._unsent.append((kind, head, piece, is_last))
+
+    def _is_at_once(self, size: int) -> bool:
+        """Whether so many bytes go now, as one piece, before anything else."""
+        is_short = size <= self._credit and size <= PIECE_BYTES
+        return is_short and self._unsent is None and self.is_open and not self._channels.is_full
 
     def _emit(self, kind: Kind, head: bytes, body: bytes, *, is_last: bool) -> None:
         self._channels.control(encode(kind, self.number, b"%c%b%b" % (is_last, head, body)))
@@ -183,10 +197,11 @@ class Channel:
             raise BadFrame(f"a second ANSWER on channel {self.number}")
         self._is_answered = True
         self._use(len(body))
+        listener = self.listener
         if is_last:
             self._end()
-        if self.listener is not None:
-            self.listener.answered(status, body, is_last=is_last)
+        if listener is not None:
+            listener.answered(status, body, is_last=is_last)
 
     def hear_piece(self, body: bytes, *, is_last: bool) -> None:
         """A body goes on."""
@@ -194,10 +209,11 @@ class Channel:
             raise BadFrame(f"a PIECE of nothing on channel {self.number}")
         self._use(len(body))
         self._has_received_last = is_last
+        listener = self.listener
         if is_last and self._is_ours:
             self._end()
-        if self.listener is not None:
-            self.listener.piece(body, is_last=is_last)
+        if listener is not None:
+            listener.piece(body, is_last=is_last)
 
     def hear_request(self, size: int, *, is_last: bool) -> None:
         """The request begins."""
@@ -212,9 +228,10 @@ class Channel:
 
     def fail(self, error: Exception) -> None:
         """End the channel: its listener hears why."""
+        listener = self.listener
         self._end()
-        if self.listener is not None:
-            self.listener.failed(error)
+        if listener is not None:
+            listener.failed(error)
 
     def _use(self, size: int) -> None:
         self._granted -= size
@@ -223,6 +240,7 @@ class Channel:
 
     def _end(self) -> None:
         self._unsent = None
+        self.listener = None  # the two hold each other
         self._channels.ended(self)
 
 
@@ -268,9 +286,13 @@ class Channels:
 
     def open(self, method: int, body: bytes, caller: Listener, *, is_last: bool = True) -> Channel:
         """Ask something of the other side."""
-        channel = Channel(self, self._next, caller, is_ours=True)
-        self._open[self._next] = channel
+        number, size = self._next, len(body)
+        channel = self._open[number] = Channel(self, number, caller, is_ours=True)
         self._next += 2
+        if is_last and channel._is_at_once(size):
+            channel._credit -= size
+            self.control(WHOLE_REQUEST.pack(size + 2, Kind.REQUEST, number, 1, method) + body)
+            return channel
         channel._say(Kind.REQUEST, bytes((method,)), body, is_last=is_last)
         return channel
 

@@ -26,6 +26,11 @@ CREDIT_MAX: Final = (1 << 32) - 1
 
 REQUEST_HEAD: Final = Struct(">BB")
 ANSWER_HEAD: Final = Struct(">BH")
+STATUS: Final = Struct(">H")
+"""What is behind the flag in that."""
+WHOLE_REQUEST: Final = Struct(">IBQBB")
+WHOLE_ANSWER: Final = Struct(">IBQBH")
+"""A header and one of these heads: most are said in one frame."""
 HELLO_HEAD: Final = Struct(">BII")
 NUMBER: Final = Struct(">I")
 
@@ -95,11 +100,12 @@ class Hello(NamedTuple):
 class Decoder:
     """Cuts what comes over a connection into frames."""
 
-    __slots__ = ("_buffer", "_rules", "is_admitted")
+    __slots__ = ("_buffer", "_of_channels", "_rules", "is_admitted")
 
     def __init__(self, rules: FrameRules = OF_NODES) -> None:
         self._buffer = bytearray()
         self._rules = rules
+        self._of_channels = rules.kinds - _OF_NO_CHANNEL
         self.is_admitted = False
         """The other side has proved itself: it may say everything."""
 
@@ -108,21 +114,27 @@ class Decoder:
 
         What is yielded is acted on before the next: admission is looked at frame by frame.
         """
-        buffer = self._buffer
-        buffer += data
-        start, size = 0, len(buffer)
+        if self._buffer:
+            self._buffer += data
+        source = self._buffer or data
+        start, size = 0, len(source)
         try:
             while size - start >= HEADER.size:
-                length, kind, channel = HEADER.unpack_from(buffer, start)
-                self._check(length, kind, channel)
+                length, kind, channel = HEADER.unpack_from(source, start)
+                is_usual = self.is_admitted and channel and kind in self._of_channels
+                if not is_usual or length > PAYLOAD_BYTES_MAX:
+                    self._check(length, kind, channel)
                 end = start + HEADER.size + length
                 if end > size:
                     break
-                payload = bytes(memoryview(buffer)[start + HEADER.size : end])
+                payload = bytes(memoryview(source)[start + HEADER.size : end])
                 start = end
                 yield Frame(kind, channel, payload)
         finally:
-            del buffer[:start]
+            if source is data:
+                self._buffer += data[start:]
+            else:
+                del self._buffer[:start]
 
     def _check(self, length: int, kind: int, channel: int) -> None:
         rules, is_admitted = self._rules, self.is_admitted

@@ -108,15 +108,17 @@ class DeadLetters:
     ) -> None:
         """Write dead messages to the dead letter topic; they are durable on return.
 
-        Messages that are gone from the log are passed over.
+        Messages that are gone from the log are passed over; those that cannot be read for now, as
+        the log here was opened anew, are Unavailable.
         """
         topic = await self._topic(partition.host.topic, partition.number + 1)
         host = topic.partition(partition.number)
         ranges = list(effect.ranges)
         while ranges:
-            await partition.log.load(ranges[0][0])
+            log = partition.log  # which may be another one when it has loaded
+            await log.load(ranges[0][0])
             # At no time, so that none is too late to be kept.
-            found = read_batch(partition.log, ranges, 0)
+            found = read_batch(log, ranges, 0)
             ranges = [(max(start, found.end), end) for start, end in ranges if end > found.end]
             if found.messages is not None:
                 for batch in self._batches(found.messages, partition, group, effect):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from waterclock.log.frame import Frame
 from waterclock.log.schema import decode
-from waterclock.model.errors import FrameDamaged
+from waterclock.model.errors import FrameDamaged, Unavailable
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
 
@@ -97,7 +97,13 @@ class LogReader:
         """Nothing is to be asked: this is the log itself."""
 
     async def load(self, offset: int) -> None:
-        """Nothing is to be loaded: all of it is here."""
+        """Nothing is to be loaded: all of it is here.
+
+        Raises Unavailable if it is one of several copies, and not known yet to be committed that
+        far: it lags behind the others, or was just opened anew.
+        """
+        if offset >= self.end and self.store.plan.committed_end is not None:
+            raise Unavailable(f"the copy that is read does not reach {offset} yet")
 
     async def offset_at(self, time_ms: int) -> int:
         """Return where it stood at a time."""

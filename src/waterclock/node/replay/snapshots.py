@@ -32,7 +32,7 @@ from waterclock.model.views import SnapshotInfo, SnapshotPartitionInfo
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import Missing
-from waterclock.node.partition.remote_log import PartitionLog, log_of
+from waterclock.node.partition.remote_log import PartitionLog, current_log
 from waterclock.node.replay.snapshot_files import PartitionRows, check_files, read_manifest
 from waterclock.node.topics import Topic, Topics
 
@@ -246,8 +246,7 @@ async def _check_place(topic: Topic, manifest: Manifest) -> None:
             raise BadInput(
                 f"partitions: the snapshot has partition {each.partition}, the topic {count}"
             )
-        log = log_of(topic.partition(each.partition))
-        await log.refresh()
+        log = await current_log(topic.partition(each.partition))
         if each.log_tag and each.log_tag != log_tag(log.log_id):
             raise BadInput(
                 f"log_tag: partition {each.partition} of the snapshot is of another log: the topic "
@@ -289,8 +288,7 @@ async def _check_ids(topic: Topic, last_ids: dict[int, tuple[int, bytes]]) -> No
 
 async def _id_at(host: PartitionHost, offset: int) -> bytes | None:
     """Return the id of a message; None if the log does not have it any more."""
-    log = log_of(host)
-    await log.refresh()
+    log = await current_log(host)
     if offset >= log.end:
         return None
     await log.load(offset)

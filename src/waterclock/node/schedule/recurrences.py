@@ -35,6 +35,7 @@ from waterclock.model.errors import (
     Fenced,
     NotFound,
     StorageFailed,
+    Unavailable,
     WaterclockError,
 )
 from waterclock.model.ids import Millis
@@ -151,7 +152,7 @@ class Recurrences:
     async def _put(self, name: str, record: RecurrenceRecord, seen_topic: str) -> Recurrence:
         async with self._alone():
             self._check_seen(name, seen_topic)
-            before = self._records.get(name)
+            before = await self._with_scheduled(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
             # Its first occurrence would make it, too; here, the caller that puts it gets the error.
@@ -173,17 +174,26 @@ class Recurrences:
     async def _set_paused(self, name: str, is_paused: bool, seen_topic: str) -> Recurrence:
         async with self._alone():
             self._check_seen(name, seen_topic)
-            before = self._records.get(name)
-            if before is None or before.is_deleted:
+            now = await self._with_scheduled(name)
+            if now is None or now.is_deleted:
                 raise NotFound("recurrence", name)
-            if is_paused and before.is_due(self._now_ms()):
-                # A crash may have kept what was scheduled from being written down: it is found by
-                # its id, and can be cancelled then.
-                await self._settle([name])
-            now = self._records[name]
             return await self._change(
                 name, now.paused(self._now_ms()) if is_paused else now.resumed()
             )
+
+    async def _with_scheduled(self, name: str) -> RecurrenceRecord | None:
+        """Return what is known of a recurrence, if there is one, with all that it has scheduled.
+
+        A crash, or a lead that was lost, may have kept that from being written down: it is found by
+        its id, and can be cancelled then. Raises Unavailable if it cannot be looked for now.
+        """
+        record = self._records.get(name)
+        if record is None or record.is_deleted or not record.is_due(self._now_ms()):
+            return record
+        problem = (await self._settle([name])).get(name)
+        if isinstance(problem, Unavailable):
+            raise problem
+        return self._records.get(name)
 
     async def _change(self, name: str, record: RecurrenceRecord) -> Recurrence:
         """Save what it is to be and bring it about; raises why what must go cannot go yet."""
@@ -205,7 +215,7 @@ class Recurrences:
         """
         async with self._alone():
             self._check_seen(name, seen_topic)
-            before = self._records.get(name)
+            before = await self._with_scheduled(name)
             if before is None or before.is_deleted:
                 return False
             await self._save({name: before.deleted(self._now_ms())})

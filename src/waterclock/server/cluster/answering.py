@@ -13,7 +13,8 @@ from waterclock.cluster.peer_link.channels import Channel
 from waterclock.model.errors import BadInput
 from waterclock.server.cluster.calls.forwarded_request import request_of
 from waterclock.server.cluster.reply import Reply
-from waterclock.server.http.messages import Handler, Response, Streamed
+from waterclock.server.http.messages import Handler, Request, Response, Streamed
+from waterclock.server.http.problems import problem_of
 from waterclock.server.http.sending import dispose
 from waterclock.server.statuses import log_unforeseen
 
@@ -58,10 +59,26 @@ class Answering:
         except BadInput as error:
             channel.cancel(str(error))
             return
+        # What is logged for this request bears its id; what the link logs later must not.
+        copy_context().run(self._run, channel, request)
+
+    def _run(self, channel: Channel, request: Request) -> None:
+        try:
+            answered = self._handler(request)
+        except Exception as error:
+            answered = problem_of(error, request)
+        if type(answered) is Response:
+            answer_whole(channel, answered)
+            return
         asking = _Asking(channel, self._tasks)
         channel.listener = asking
-        # What is logged for this request bears its id; what the link logs later must not.
-        copy_context().run(asking.reply.run, self._handler, request)
+        asking.reply.begin(answered, request)
+
+
+def answer_whole(channel: Channel, response: Response) -> None:
+    """Say an answer that is there as a whole."""
+    status, body, content_type, headers = response
+    channel.answer(status, ForwardedAnswer(False, content_type, headers, body).encode())
 
 
 class Arriving:
@@ -124,9 +141,7 @@ class _Asking:
         if isinstance(answer, Streamed):
             self._sending = self._tasks.create_task(self._send(answer))
             return
-        status, body, content_type, headers = answer
-        said = ForwardedAnswer(False, content_type, headers, body)
-        self._channel.answer(status, said.encode())
+        answer_whole(self._channel, answer)
 
     async def _send(self, streamed: Streamed) -> None:
         length = b"" if streamed.length is None else b"%d" % streamed.length

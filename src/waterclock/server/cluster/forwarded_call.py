@@ -19,6 +19,7 @@ from waterclock.server.cluster.reply import Reply
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.messages import (
     EVENTS,
+    JSON,
     Pending,
     Request,
     Response,
@@ -57,15 +58,27 @@ class ForwardedCall(Pending):
     )
 
     def __init__(
-        self, forwarder: "Forwarder", request: Request, stream: str, deadline: float, pause_s: float
+        self,
+        forwarder: "Forwarder",
+        request: Request,
+        stream: str,
+        deadline: float,
+        pause_s: float,
+        *,
+        left_ms: int,
     ) -> None:
-        super().__init__(_gone)
+        # As a `Pending`; set here, for this is done for every request that another node answers.
+        self.on_gone = _gone
+        self.is_over = False
+        self._connection = self._early = self._origin = None
+        self._response_flags = 0
         last_id = request.header(b"last-event-id") or b""
         method, path, query, body = request.method, request.path, request.query, request.body
         # One object, and not seven: thousands wait.
         self.encoded = ForwardedRequest(
-            0, method, path, query, last_id, body, rights=rights_of(request)
+            left_ms, method, path, query, last_id, body, rights=rights_of(request)
         ).encode()
+        """As it is asked at first."""
         self.stream = stream
         self.deadline = deadline
         self.until = deadline
@@ -172,7 +185,9 @@ class ForwardedCall(Pending):
             )
             self._grant(len(body))
         elif is_last:
-            self.answer(Response(status, head.body, head.content_type, head.headers))
+            # The same object as ours, which is written without being looked into.
+            content_type = JSON if head.content_type == JSON else head.content_type
+            self.answer(Response(status, head.body, content_type, head.headers))
         else:
             self._status, self._head, self._body = status, head, bytearray(head.body)
             self._grant(len(body))
@@ -242,7 +257,7 @@ class PlacedCall(ForwardedCall):
         *,
         is_harmless: bool,
     ) -> None:
-        super().__init__(forwarder, request, "", deadline, pause_s)
+        super().__init__(forwarder, request, "", deadline, pause_s, left_ms=0)
         self._target = target
         self._is_harmless = is_harmless
 

@@ -104,10 +104,12 @@ class Forwarder:
             raise Stopping(STOPS)
         now = self._loop.time()
         deadline = now + timeout_ms / 1_000
-        call = ForwardedCall(self, request, stream, deadline, PAUSE_S)
-        call.until = max(deadline, now + READ_S) if call.is_harmless else deadline + LATE_S
+        left_ms = max(1, timeout_ms)
+        call = ForwardedCall(self, request, stream, deadline, PAUSE_S, left_ms=left_ms)
+        is_harmless = request.method != b"POST"
+        call.until = max(deadline, now + READ_S) if is_harmless else deadline + LATE_S
         self._calls[call] = None
-        self._ask(call, first)
+        self._ask(call, first or self._owners.owner(stream), call.encoded, now)
         return call
 
     def forward_to(self, request: Request, place: Target, *, is_harmless: bool) -> Pending:
@@ -119,7 +121,7 @@ class Forwarder:
         call = PlacedCall(self, request, place, deadline, PAUSE_S, is_harmless=is_harmless)
         call.until = math.inf
         self._calls[call] = None
-        self._ask(call)
+        self._ask(call, call.target(self._owners), call.encoded, self._loop.time())
         return call
 
     def take_over(self, call: Pending, request: Request, stream: str, timeout_ms: int) -> None:
@@ -208,7 +210,7 @@ class Forwarder:
             call.answer(call.unstable(self._owners))
             return
         self.retried += 1
-        self._loop.call_later(call.pause_s, self._ask, call)
+        self._loop.call_later(call.pause_s, self._ask_once_more, call)
         call.pause_s = min(call.pause_s * 2, PAUSE_S_MAX)
 
     def no_answer(self, call: ForwardedCall, why: str) -> Response:
@@ -220,28 +222,32 @@ class Forwarder:
 
     # Asking
 
-    def _ask(self, call: ForwardedCall, first: str | None = None) -> None:
-        if call.is_over:
-            return
-        left_ms = call.left_ms(self._loop.time())
-        owner = first or call.target(self._owners)
+    def _ask_once_more(self, call: ForwardedCall) -> None:
+        if not call.is_over:
+            now = self._loop.time()
+            asked = asked_again(call.encoded, left_ms=call.left_ms(now))
+            self._ask(call, call.target(self._owners), asked, now)
+
+    def _ask(self, call: ForwardedCall, owner: str | None, asked: bytes, now: float) -> None:
         if owner is None:  # it is ours by now
             call.reply = Reply(call, self._tasks)
-            call.reply.run(self._handler, call.request(left_ms))
+            call.reply.run(self._handler, call.request(call.left_ms(now)))
             return
         if owner == self._owners.node_id:  # it is ours, and still on its way here
             self.ask_again(call)
             return
         call.owner = owner
-        breaker = self._breakers.setdefault(owner, Breaker())
-        if not breaker.allows(self._now_ms()):
+        breaker = self._breakers.get(owner)
+        if breaker is None:
+            breaker = self._breakers[owner] = Breaker()
+        now_ms = int(now * 1_000)
+        if not breaker.allows(now_ms):
             self.ask_again(call)
             return
-        asked = asked_again(call.encoded, left_ms=left_ms)
         try:
             call.channel = self._asks.ask(owner, FORWARD, asked, call)
         except Unreachable:
-            breaker.failed(self._now_ms())
+            breaker.failed(now_ms)
             self.ask_again(call)
         else:
             self.forwarded += 1

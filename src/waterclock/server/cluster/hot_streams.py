@@ -130,6 +130,10 @@ class HotStreams:
             return None
         return route.send() if is_send else route.poll()
 
+    def knows(self, stream: str) -> bool:
+        """Return whether a stream is split, or was and is not yet whole again."""
+        return stream in self.routes or stream in self.core.exchanges
+
     def is_part_only(self, stream: str) -> bool:
         """Return whether this node has a partition of a stream that another one owns."""
         return stream in self.core.exchanges and not self.core.owns(stream)

@@ -91,6 +91,12 @@ def _forward_families(forwarder: "Forwarder") -> Iterator[Family]:
         "Polls of streams asked again since their link broke: a message that was on it is lost.",
         forwarder.broken_polls,
     )
+    shared = forwarder.shared_connections
+    yield _by_direction(
+        "handover_connections",
+        "Connections over HTTP that went to other processes of the machine, and came from them.",
+        (0, 0) if shared is None else (shared.handed, shared.taken),
+    )
     yield one_gauge("forwards_waiting", "Requests that other nodes are answering.", len(forwarder))
     states = forwarder.breakers()
     yield gauge(

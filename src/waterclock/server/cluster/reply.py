@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from waterclock.server.http.messages import (
     Answered,
     Handler,
+    Later,
     Pending,
     Request,
     Response,
@@ -48,6 +49,10 @@ class Reply:
             answered = handler(request)
         except Exception as error:
             answered = problem_of(error, request)
+        self.begin(answered, request)
+
+    def begin(self, answered: Answered | Later, request: Request) -> None:
+        """Give what a handler returned, or will."""
         if isinstance(answered, Coroutine):
             self._work = self._tasks.create_task(self._run_later(answered, request))
         else:

@@ -10,20 +10,16 @@ The page itself stands at `/`. It sends its credential with each request, in a h
 client does: there is no cookie, so no other page can make a browser act for who is logged in.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 import waterclock
-from waterclock.model.errors import NotFound, Unavailable
 from waterclock.node.node import Node
 from waterclock.security.audit import TOPIC
 from waterclock.security.rights import OPEN, Needs
 from waterclock.server.access import Access
 from waterclock.server.console.assets import file_answer
+from waterclock.server.console.histories import HISTORY, Histories
 from waterclock.server.console.live import COUNTS, Live
-from waterclock.server.console.merged_history import merged_history
 from waterclock.server.console.models import (
     CountsParameters,
     FileParameters,
@@ -60,6 +56,7 @@ class ConsoleApi:
         self._access = access
         self._cluster = cluster
         self.live = Live(node, cluster)
+        self.histories = Histories(node, cluster)
 
     def file(self, request: Request) -> Response:
         return file_answer(parameters_of(request, FileParameters).file, request)
@@ -101,46 +98,14 @@ class ConsoleApi:
 
     def history(self, request: Request) -> Answered | Later:
         """Answer with what was, here or on all nodes; to another node, with what was here."""
-        asked, cluster = parameters_of(request, HistoryParameters), self._cluster
-        if cluster is None or cluster.forwarder is None or request.left_ms:
-            return self._history_here(asked)
-        if asked.node == self._node.name or (not asked.node and cluster.places is None):
-            return self._history_here(asked)
-        if asked.node and asked.node not in cluster.others:
-            raise NotFound("node", asked.node)
-        return self._history_of(request, asked, cluster, cluster.forwarder)
+        asked = parameters_of(request, HistoryParameters)
+        forwarder = None if request.left_ms else self.histories.elsewhere(asked)
+        if forwarder is None:
+            return json(200, self.histories.here(asked))
+        return self._history_of(asked, forwarder)
 
-    async def _history_of(
-        self,
-        request: Request,
-        asked: HistoryParameters,
-        cluster: "Cluster",
-        forwarder: "Forwarder",
-    ) -> Response:
-        """Answer with what was on another node, or on all of them."""
-        names = [asked.node] if asked.node else cluster.others
-        answers = await asyncio.gather(
-            *(forwarder.ask_node(name, request.path, request.query) for name in names)
-        )
-        own = [] if asked.node else [self._history_here(asked).body]
-        found = {n: a.body for n, a in zip(names, answers, strict=True) if a and a.status == 200}
-        parts = [
-            msgspec.json.decode(body, type=HistoryResponse) for body in [*own, *found.values()]
-        ]
-        if not parts:
-            raise Unavailable(f"node {asked.node!r} does not answer")
-        return json(200, merged_history(parts, [name for name in names if name not in found]))
-
-    def _history_here(self, asked: HistoryParameters) -> Response:
-        history, is_day = self._node.recorder.history, asked.range == "day"
-        if asked.topic is None:
-            found = history.of_node(is_day=is_day)
-        else:
-            self._node.topics.get(asked.topic)
-            found = history.of_topic(asked.topic, is_day=is_day)
-        return json(
-            200, HistoryResponse(step_ms=found.step_ms, end_ms=found.end_ms, series=found.series)
-        )
+    async def _history_of(self, asked: HistoryParameters, forwarder: "Forwarder") -> Response:
+        return json(200, await self.histories.of_nodes(asked, forwarder))
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -173,7 +138,7 @@ class ConsoleApi:
                 needs=Needs("read"),
             ),
             Operation(
-                "GET", "/history", self.history, "getHistory",
+                "GET", HISTORY, self.history, "getHistory",
                 "Show what the nodes, or a busy topic, did over the last hour or day.",
                 {200: ResponseSpec("One value for each step.", HistoryResponse)}, tag="node",
                 parameters=HistoryParameters, problems=(404, 503),

@@ -2,9 +2,10 @@
 
 Pages share a tick. Whoever waits for the next one first counts it for the others, so ten consoles
 cost the node one pass over its topics, and none cost nothing at all. Nodes that share topics are
-asked for what they have counted, once a tick, and answer many with one count as well. What a page
-is told depends on its parameters and on what its principal may see; pages for which that is the
-same share the bytes. A page that reads slowly misses ticks, and nothing is kept for it.
+asked for what they have counted, once a tick, and answer many with one count as well; one that says
+nothing does not hold up the tick (`other_nodes.py`). What a page is told depends on its parameters
+and on what its principal may see; pages for which that is the same share the bytes. A page that
+reads slowly misses ticks, and nothing is kept for it.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from waterclock.server.console.counts import (
     topic_rows,
 )
 from waterclock.server.console.models import Counts, LiveParameters, NodeNow
+from waterclock.server.console.other_nodes import OtherNodes
 from waterclock.server.http.messages import EVENTS, Response, Streamed
 from waterclock.storage.folders.data_folder import DiskSpace
 
@@ -41,8 +43,6 @@ TICK_S = 1.0
 COST_MAX = 0.01
 """Of the loop's time, what counting may take: a node that has more to count tells less often."""
 TICK_S_MAX = 5.0
-ANSWER_S = 2.0
-"""How long another node is waited for: pages are told without it then, and that it is missing."""
 PAGES_MAX = 200
 """Pages that are open at a time."""
 STALE_MS = 2 * STEP_MS
@@ -86,6 +86,7 @@ class Live:
     def __init__(self, node: Node, cluster: "Cluster | None") -> None:
         self._node = node
         self._cluster = cluster
+        self._others = OtherNodes(self._ask, node.spawn)
         self._counting = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._tick: Tick | None = None
@@ -213,28 +214,19 @@ class Live:
         cluster = self._cluster
         if cluster is None or cluster.places is None or cluster.forwarder is None:
             return own  # nobody shares its topics
-        forwarder, names = cluster.forwarder, cluster.others
-        query = b"deadLetters=true" if has_dead else b""
-
-        async def ask(name: str) -> Response | None:
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    return await forwarder.ask_node(name, COUNTS.encode(), query)
-            except TimeoutError:
-                return None
-
-        answers = await asyncio.gather(*map(ask, names))
+        names = cluster.others
+        answers = await self._others.counts(names, has_dead=has_dead)
         began = time.thread_time()
-        answered = {
-            name: msgspec.msgpack.decode(answer.body, type=Counts)
-            for name, answer in zip(names, answers, strict=True)
-            if answer is not None and answer.status == 200
-        }
-        whole = merged(
-            own, list(answered.values()), [name for name in names if name not in answered]
-        )
+        others = [msgspec.msgpack.decode(answer, type=Counts) for answer in answers.values()]
+        whole = merged(own, others, [name for name in names if name not in answers])
         self._cost_s += 0.3 * (time.thread_time() - began)
         return whole
+
+    async def _ask(self, name: str, has_dead: bool) -> Response | None:
+        assert self._cluster is not None
+        assert self._cluster.forwarder is not None
+        query = b"deadLetters=true" if has_dead else b""
+        return await self._cluster.forwarder.ask_node(name, COUNTS.encode(), query)
 
     async def _counts(self, tick: Tick, *, has_dead: bool) -> Counts:
         """Return what this node has counted, as rows."""

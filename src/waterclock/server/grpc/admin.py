@@ -1,6 +1,7 @@
 """Topics, groups, dead letters, replays and the node: for administrators."""
 
 from collections.abc import Iterable
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
 from waterclock.server.cluster.single_node import orders_of
+from waterclock.server.console.histories import Histories
+from waterclock.server.console.models import HistoryParameters
 from waterclock.server.grpc.fields import check_not_negative, member_of
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -29,6 +32,7 @@ class AdminApi:
         self._node = node
         self._http_address = http_address
         self._cluster = cluster
+        self._histories = Histories(node, cluster)
         self._data_folder = str(Path(node.config.node.data_folder).absolute())
 
     # Topics
@@ -172,6 +176,27 @@ class AdminApi:
             nodes=() if membership is None else membership.addresses(),
         )
         return to_proto(view, pb.NodeInfo)
+
+    async def get_history(self, request: pb.GetHistoryRequest) -> pb.History:
+        """Return what nodes, or a topic, did over the last hour or day."""
+        if request.range not in ("", "hour", "day"):
+            raise BadInput("range must be hour or day")
+        asked = HistoryParameters(
+            range="day" if request.range == "day" else "hour",
+            topic=request.topic or None,
+            node=request.node,
+        )
+        found = await self._histories.get(asked)
+        series = {
+            name: pb.History.Series(values=[nan if each is None else each for each in values])
+            for name, values in found.series.items()
+        }
+        return pb.History(
+            step_ms=found.step_ms,
+            end_ms=found.end_ms,
+            series=series,
+            unreachable=found.unreachable,
+        )
 
     # Places of replicas
 

@@ -169,6 +169,7 @@ METHODS: Mapping[str, Guarded] = {
     "Admin/ListSnapshots": Guarded(_READ, META),
     "Admin/DeleteSnapshot": Guarded(_ADMIN, META_ONCE),
     "Admin/GetNode": Guarded(_ANY, HERE, show=_without_folder),
+    "Admin/GetHistory": Guarded(_READ, HERE),
     "Admin/GetPlacement": Guarded(Needs("read"), HERE),
     "Admin/DrainNode": Guarded(Needs("admin"), HERE),
     "Admin/ReplaceNode": Guarded(Needs("admin"), HERE),

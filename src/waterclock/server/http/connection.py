@@ -211,7 +211,7 @@ class HttpConnection(RequestParser):
                 self._server.bodies.release(request.held)
             return
         self._counters, self._begun = counters, begun
-        if isinstance(response, Coroutine):
+        if not isinstance(response, Pending) and isinstance(response, Coroutine):
             self._begin_later(response, request)
             return
         self._take(response, request)

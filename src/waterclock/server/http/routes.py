@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
-from waterclock.runtime.structured_log import begin_request
+from waterclock.runtime.structured_log import begin_request, begin_unnamed_request
 from waterclock.server.http.cross_origin import preflight_lines
 from waterclock.server.http.messages import Answered, Handler, Later, Request, Response, problem
 
@@ -158,8 +158,11 @@ def answer_from(routes: Routes) -> Handler:
     whole = tree.whole
 
     def answer(request: Request) -> Answered | Later:
-        given = request.header(b"x-request-id")
-        begin_request(None if given is None else given.decode("latin-1"))
+        given = request.header(b"x-request-id") if request.headers else None
+        if given is None:
+            begin_unnamed_request()
+        else:
+            begin_request(given.decode("latin-1"))
         route = whole.get(request.path)
         if route is None:
             try:

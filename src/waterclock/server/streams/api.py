@@ -11,7 +11,6 @@ All of it also below /api/v1, but for send and receive, which are there as iPubS
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -21,7 +20,6 @@ from msgspec import Raw
 from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
 from waterclock.model.sections import MatchingConfig
-from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.input import body_of, parameters_of
@@ -29,9 +27,9 @@ from waterclock.server.http.messages import (
     JSON,
     Answered,
     Later,
+    Pending,
     Request,
     Response,
-    json,
     problem,
 )
 from waterclock.server.http.problems import BadField
@@ -51,6 +49,8 @@ from waterclock.server.streams.models import (
     SendBody,
     StoreBody,
     StreamParameters,
+    asked_in,
+    decode_send,
     span_ms,
 )
 from waterclock.server.streams.not_owner import NOT_OWNER_HERE
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.hot_streams import HotStreams
 
 PLAIN = VOCABULARIES["message"]
-QUERY_CHARS_KEPT = 300
-"""A longer query is read anew each time: made-up ones should not fill our memory."""
 
 
 class StreamsApi:
@@ -98,17 +96,15 @@ class StreamsApi:
 
     def send(self, request: Request) -> Answered | Later:
         """Take a message, and answer when it is in the stream or was handed over."""
-        if not self._is_clustered and request.content is None:
-            response = self._put_plain(request)
-            if response is not None:
-                return response
+        if request.content is None and (response := self._put_plain(request)) is not None:
+            return response
         body = body_of(request, SendBody)
         return self.take_message(request, body, body.vocabulary)
 
-    def _put_plain(self, request: Request) -> Response | None:
+    def _put_plain(self, request: Request) -> Answered | None:
         """Send the short way, which is for what is sent most; None if it is not so simple."""
         try:
-            body = _decode_send(request.body)
+            body = decode_send(request.body)
         except (ValueError, RecursionError):
             return None
         raw, stream = body.message, body.stream_id
@@ -117,9 +113,15 @@ class StreamsApi:
         content = bytes(raw)
         if len(content) > self.config.message_bytes_max:
             return None
+        if self._is_clustered and not self._is_whole_here(stream):
+            return self._plain_elsewhere(request, stream)
         # A stream that is known has a name that was checked.
         put = self._host.put(stream, Item(content, "", self._node.clock.now_ms()))
-        return None if put is None else PLAIN.put(stream, put)
+        if put is None:
+            return None
+        if self.hot_streams is not None:
+            self.hot_streams.used(stream)
+        return PLAIN.put(stream, put)
 
     def take_message(
         self,
@@ -273,11 +275,20 @@ class StreamsApi:
 
     def receive(self, request: Request) -> Answered | Later:
         """Answer with what there is, or wait for it."""
-        asked = _asked(request)
+        asked = asked_in(request)
         vocabulary = PLAIN if asked.as_ == "message" else VOCABULARIES[asked.as_]
-        if asked.is_special or self._is_clustered:
+        if asked.is_special:
             return self.give_message(request, asked, vocabulary)
-        return self._give(request, asked, vocabulary, self.matching.default_timeout_ms)
+        timeout_ms = self.matching.default_timeout_ms
+        if self._is_clustered:
+            if not self._is_whole_here(asked.stream_id):
+                elsewhere = self._plain_elsewhere(request, asked.stream_id)
+                return elsewhere or self.give_message(request, asked, vocabulary)
+            if self.hot_streams is not None:
+                self.hot_streams.used(asked.stream_id)
+            if request.left_ms:
+                timeout_ms = min(timeout_ms, request.left_ms)
+        return self._give(request, asked, vocabulary, timeout_ms)
 
     def give_message(
         self, request: Request, asked: ReceiveParameters, vocabulary: Vocabulary
@@ -345,7 +356,7 @@ class StreamsApi:
 
     def events(self, request: Request) -> Answered | Later:
         """Answer with messages as they come."""
-        asked = _asked(request)
+        asked = asked_in(request)
         if asked.timeout is None and asked.timeout_seconds is None:
             listen_ms = self._timeout(request, None, self.matching.max_timeout_ms / 1_000)
         else:
@@ -358,23 +369,7 @@ class StreamsApi:
     def get(self, request: Request) -> Answered:
         """Answer with what is known of a stream."""
         name = parameters_of(request, StreamParameters).stream_id
-        return self._elsewhere(request, name) or self._known(name)
-
-    def _known(self, name: str) -> Response:
-        stream = self._host.table.find(name)
-        if stream is None:
-            return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
-        ring = stream.ring
-        facts = StreamInfo(
-            name,
-            None if ring is None else ring.size,
-            0 if ring is None else len(ring),
-            0 if ring is None else ring.first,
-            0 if ring is None else ring.end,
-            stream.waiting,
-            {n: each.position for n, each in (stream.consumers or {}).items()},
-        )
-        return json(200, facts)
+        return self._elsewhere(request, name) or self.listing.known(name)
 
     def resize(self, request: Request) -> Answered:
         """Let a stream hold another number of messages."""
@@ -386,7 +381,7 @@ class StreamsApi:
         if self._host.table.find(name) is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         self._host.resize(name, size)
-        return self._known(name)
+        return self.listing.known(name)
 
     def delete(self, request: Request) -> Answered | Later:
         """Forget a stream, in memory and in the store."""
@@ -429,6 +424,21 @@ class StreamsApi:
         if elsewhere is None and self.hot_streams is not None:
             self.hot_streams.ordered(stream)
         return elsewhere
+
+    def _is_whole_here(self, stream: str) -> bool:
+        """Whether this node of a cluster answers for a stream by itself: it owns and has it, and no
+        other node has a part."""
+        hot = self.hot_streams
+        is_split = hot is not None and stream in hot.routes
+        return not is_split and self._node.ownership.owner(stream) is None
+
+    def _plain_elsewhere(self, request: Request, stream: str) -> Pending | None:
+        """Return who answers for a stream of another node, and reads the request; None if there is
+        more to it: the stream is split, or this node was asked by another one."""
+        hot = self.hot_streams
+        if self.forwarder is None or request.left_ms or (hot is not None and hot.knows(stream)):
+            return None
+        return self.forwarder.forward(request, stream, self.matching.default_timeout_ms)
 
     def _part_elsewhere(
         self, request: Request, stream: str, timeout_ms: int, *, is_send: bool
@@ -477,19 +487,3 @@ class StreamsApi:
             timeout_ms = self.matching.default_timeout_ms
         most_ms = request.left_ms or self.matching.max_timeout_ms
         return min(timeout_ms, most_ms)
-
-
-def _asked(request: Request) -> ReceiveParameters:
-    """Return what a receiver asks for. Polls say the same again and again: it is read once."""
-    if type(request.parameters) is ReceiveParameters:
-        return request.parameters
-    query = request.query
-    return _read(query) if len(query) <= QUERY_CHARS_KEPT else _read.__wrapped__(query)
-
-
-@lru_cache(maxsize=10_000)
-def _read(query: bytes) -> ReceiveParameters:
-    return parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)
-
-
-_decode_send = msgspec.json.Decoder(SendBody).decode

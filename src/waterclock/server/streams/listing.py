@@ -1,4 +1,4 @@
-"""The names of all streams in memory, page by page: of this node, or of all nodes in turn."""
+"""The streams in memory: one by itself, and the names of all, of this node or of all in turn."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.server.http.input import parameters_of
-from waterclock.server.http.messages import Answered, Later, Request, Response, json
+from waterclock.server.http.messages import Answered, Later, Request, Response, json, problem
 from waterclock.server.rest.models import OFFSET_MAX
 from waterclock.server.streams.models import StreamList
 
@@ -51,6 +52,23 @@ class StreamListing:
         names = list(islice(seen, asked.start, asked.start + asked.limit + 1))
         following = asked.start + asked.limit if len(names) > asked.limit else 0
         return json(200, StreamList(names[: asked.limit], following))
+
+    def known(self, name: str) -> Response:
+        """Answer with what is known of a stream of this node."""
+        stream = self._table.find(name)
+        if stream is None:
+            return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
+        ring = stream.ring
+        facts = StreamInfo(
+            name,
+            None if ring is None else ring.size,
+            0 if ring is None else len(ring),
+            0 if ring is None else ring.first,
+            0 if ring is None else ring.end,
+            stream.waiting,
+            {n: each.position for n, each in (stream.consumers or {}).items()},
+        )
+        return json(200, facts)
 
     def _names(self) -> Iterator[str]:
         """Yield the streams in memory, without those that are only parts of another node's."""

@@ -12,7 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import BadInput
 from waterclock.schedule.duration import parse_duration
-from waterclock.server.http.input import END, text
+from waterclock.server.http.input import END, parameters_of, text
+from waterclock.server.http.messages import Request
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import Duration
 from waterclock.server.streams.responses import VOCABULARIES, Vocabulary
@@ -24,6 +25,8 @@ from waterclock.stores.base import (
 )
 
 RECEIVE_LIMIT_MAX = 1_000
+QUERY_CHARS_KEPT = 300
+"""A longer query is read anew each time: made-up ones should not fill our memory."""
 
 StreamId = Annotated[
     str,
@@ -141,6 +144,9 @@ class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=Tr
         )
 
 
+decode_send = msgspec.json.Decoder(SendBody).decode
+
+
 class StreamParameters(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Which stream is meant."""
 
@@ -202,6 +208,19 @@ class ReceiveParameters(
     def is_special(self) -> bool:
         """Whether there is more to it than a stream, and how a message is called."""
         return not (self.is_competing and self.timeout is None and self.timeout_seconds is None)
+
+
+def asked_in(request: Request) -> ReceiveParameters:
+    """Return what a receiver asks for. Polls say the same again and again: it is read once."""
+    if type(request.parameters) is ReceiveParameters:
+        return request.parameters
+    query = request.query
+    return _read(query) if len(query) <= QUERY_CHARS_KEPT else _read.__wrapped__(query)
+
+
+@lru_cache(maxsize=10_000)
+def _read(query: bytes) -> ReceiveParameters:
+    return parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)
 
 
 class SendResponse(msgspec.Struct, rename="camel", omit_defaults=True):

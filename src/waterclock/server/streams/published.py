@@ -25,8 +25,9 @@ from waterclock.model.errors import ForgedToken, LimitExceeded
 from waterclock.server.http.input import LIMIT, body_of, parameters_of
 from waterclock.server.http.messages import JSON, Answered, Later, Request, Response, problem
 from waterclock.server.http.problems import BadField
-from waterclock.server.streams.api import QUERY_CHARS_KEPT, StreamsApi
+from waterclock.server.streams.api import StreamsApi
 from waterclock.server.streams.models import (
+    QUERY_CHARS_KEPT,
     Anything,
     MessageUuid,
     ReceiveParameters,

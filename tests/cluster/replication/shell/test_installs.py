@@ -57,6 +57,24 @@ async def test_a_replica_that_lags_behind_a_rewrite_copies_segments_and_then_fra
         assert not [name for name in (away.folder / "log").iterdir() if name.suffix == ".install"]
 
 
+async def test_a_replica_that_copied_segments_knows_the_ids_in_them_when_it_leads(tmp_path):
+    async with lagging(tmp_path) as (it, leader, away):
+        texts = ("old", "gone", "new")  # of the first two, only their ids are left
+        first = [(await leader.publish(text)).offsets[0] for text in texts]
+        away.rejoin()
+        await until(lambda: away.texts() == ["new"])
+        (third,) = [node for node in it.others(leader) if node is not away]
+        third.isolate()
+        await until(lambda: len(leader.replicator.channels.up) == 1)
+        last = (await leader.publish("last")).offsets[0]  # which the third does not have
+        leader.kill()
+        third.rejoin()
+
+        await until(lambda: away.host.is_led)
+        again = [(await away.publish(text)).offsets[0] for text in (*texts, "last")]
+        assert again == [*first, last]
+
+
 async def test_a_stream_that_a_rewrite_overtakes_is_begun_anew(tmp_path):
     live = LiveCoordinator()
     async with trio(tmp_path, live.client) as it:

@@ -31,6 +31,17 @@ class PromiseWriter:
             await self._is_wanted.wait()
             self._is_wanted.clear()
             wanted, self._wanted = self._wanted, {}
-            await asyncio.to_thread(self._promises.save, wanted)
+            await self._write(wanted)
             for log_id, kept in wanted.items():
                 self._on_saved(log_id, kept.epoch)
+
+    async def _write(self, wanted: dict[bytes, KeptPromise]) -> None:
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(None, self._promises.save, wanted)
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled, and whoever ends this closes the folder under it.
+            await asyncio.wait([writing])
+            writing.result()
+            raise

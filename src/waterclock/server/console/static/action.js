@@ -14,7 +14,9 @@ export function command(verb, given, ...options) {
   return (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
 }
 
-function curl({ method, path, body }) {
+// With a second request, `then`: it is sent only if the first was answered with what `then.needs` says.
+function curl({ method, path, body, then }) {
+  if (then) return `${curl({ method, path, body })} | grep -q ${quoted(then.needs)} && ${curl(then)}`;
   const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
   if (body !== undefined) words.push("-d", JSON.stringify(body));
   const line = shell(...words);
@@ -49,7 +51,7 @@ function control(field) {
   return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.list, autocomplete: "off" });
 }
 
-// check(values) -> why not; asked(values) -> {method, path, body, cli}; done(answer) says what became of it.
+// check(values) -> why not; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
 export function act({ title, note, fields = [], check, asked, label, isDanger = false, done, more }) {
   const controls = fields.map((field) => [field, control(field)]);
   const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.type === "checkbox" ? made.checked : made.value]));

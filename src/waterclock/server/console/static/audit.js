@@ -13,7 +13,7 @@ export function audit(at) {
     { title: "When", same: (row) => String(row.time_ms), cell: (row) => time(row.time_ms) },
     { title: "Outcome", same: (row) => row.outcome, cell: (row) => h("span", { class: `tag ${{ allowed: "good", denied: "bad", failed: "warn" }[row.outcome] ?? ""}` }, row.outcome) },
     { title: "Principal", kind: "name", cell: (row) => row.principal || "–" },
-    { title: "Operation", cell: (row) => row.operation },
+    { title: "Operation", kind: "name", cell: (row) => row.operation },
     { title: "About", kind: "name", cell: (row) => [row.topic, row.stream, row.group, row.name].filter(Boolean).join(" / ") },
     { title: "From", hide: true, cell: (row) => row.address },
     { title: "Error", hide: true, cell: (row) => row.error },

@@ -18,7 +18,7 @@ export function cluster() {
     { title: "Console", hide: true, same: (row) => row.http, cell: (row) => (row.http ? h("a", { href: `${row.http}/` }, row.http) : h("span")) },
     { title: "Zone", hide: true, cell: (row) => row.zone || "" },
     { title: "Of the streams", kind: "num", cell: (row) => (shares.has(row.name) ? `${(shares.get(row.name).share * 100).toFixed(1)} %` : "–") },
-    { title: "Streams", kind: "num", cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
+    { title: "Streams", kind: "num", hide: true, cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
     { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left` : ""; } },
     { title: "", kind: "tools", same: (row) => String(drains.has(row.name)), cell: (row) => (isAdmin && row.level ? h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain") : h("span")) },
   ], { key: (row) => row.name });
@@ -28,7 +28,7 @@ export function cluster() {
     { title: "Leader", cell: (row) => row.leader || "nobody" },
     { title: "Epoch", kind: "num", hide: true, cell: (row) => String(row.epoch) },
     { title: "Committed", kind: "num", hide: true, cell: (row) => count(row.committedEnd) },
-    { title: "Replicas and their lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") },
+    { title: "Replicas, lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") },
     { title: "", kind: "tools", same: () => "", cell: (row) => (isAdmin ? h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move") : h("span")) },
   ], { key: (row) => `${row.topic}/${row.partition}`, none: "Topics are not replicated: the node is alone, or has no etcd." });
   const moves = new Table("what is being moved", [
@@ -47,7 +47,10 @@ export function cluster() {
     shares = new Map(ring.nodes.map((each) => [each.name, each]));
     drains = new Map((placement.drains ?? []).map((each) => [each.node, each]));
     members.update(found.members);
-    partitions.update(replication.partitions.slice(0, 500));
+    // The node's own topics are many rows that nobody looks for first.
+    const isOwn = (row) => row.topic.startsWith("__");
+    const rows = replication.partitions;
+    partitions.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)].slice(0, 500));
     moves.update(placement.moves ?? []);
     events.update(seen.events.slice(-50).reverse());
   };

@@ -55,17 +55,23 @@ function one(at, topic) {
   const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
   // Published first and then taken off the list: what comes between leaves it there twice, never nowhere.
   // What the node has under that id already, with another value perhaps, is not stored: then it stays.
+  const taken = (row) => ({ method: "POST", path: `${path}/purge`, body: { positions: [row.position] } });
   const edit = (row) => act({
     title: `Edit and redrive ${position(row)}`, label: "Publish, and take off the list", fields: [{ name: "value", title: "Value", kind: "area", value: row.value ?? "" }, { name: "key", title: "Key", value: row.key ?? "" }],
     note: Object.keys(row.headersBase64 ?? {}).length ? "Its headers that are no text are left out." : "",
     asked: (v) => {
       const headers = row.headers ?? {}, messageId = `redrive/${topic}/${position(row)}`;
       const options = [...(v.key ? ["--key", v.key] : []), ...Object.entries(headers).flatMap(([name, text]) => ["-H", `${name}=${text}`]), "--id", messageId];
-      return { method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, keyBase64: v.key ? undefined : row.keyBase64, headers, messageId }, cli: `${command("publish", [topic, v.value], ...options)} && ${shell("waterclock", "dlq", "purge", topic, position(row), "--yes")}` };
+      return {
+        method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, keyBase64: v.key ? undefined : row.keyBase64, headers, messageId },
+        then: { needs: '"isNew":true', ...taken(row) },
+        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${shell("waterclock", "dlq", "purge", topic, position(row), "--yes")}`,
+      };
     },
     done: (answer) => {
       if (!answer.isNew) return "Published before: nothing was changed, and it stays on the list";
-      send("POST", `${path}/purge`, { positions: [row.position] }).then(() => load(), (error) => toast(error.message, true));
+      const { method, path: where, body } = taken(row);
+      send(method, where, body).then(() => load(), (error) => toast(error.message, true));
       return "Published";
     },
   });

@@ -28,7 +28,7 @@ export function schedule(at) {
 
   const timers = new Table("scheduled messages", [
     { title: "Due", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
-    { title: "", kind: "when", reader: "How long until then", cell: (row) => until(row.dueMs, now) },
+    { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => until(row.dueMs, now) },
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Key", kind: "name", cell: (row) => cut(keyOf(row), 60) },
     { title: "Value", kind: "body", hide: true, cell: (row) => cut(row.value ?? (row.valueBase64 ? `base64 ${row.valueBase64}` : bytes(row.valueBytes)), 120) },
@@ -124,7 +124,7 @@ function recurring(asked) {
   let now = Date.now(), rows = [];
   const table = new Table("recurrences", [
     { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(row) }, row.name) },
-    { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
+    { title: "Topic", kind: "name", hide: true, same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
     { title: "Zone", hide: true, cell: (row) => row.zone },
     { title: "Next", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },

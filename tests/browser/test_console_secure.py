@@ -1,0 +1,60 @@
+"""The console of a node that asks for credentials: whoever looks sees and does what they may."""
+
+import json
+
+from tests.browser.test_console import SERIOUS, Console, axe, narrow, page
+from tests.server.secure_serving import secure_node
+
+__all__ = ["axe", "page"]
+
+
+def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_path, axe):
+    with secure_node(tmp_path / "secure") as node:
+        for topic in ("mine.a", "theirs.b"):
+            node.ask("POST", "/topics", node.admin, {"topic": topic})
+        reader = node.add("reader", read="mine.*").removeprefix("Bearer ")
+        console = Console(page, node.port)
+        console.open(scheme="https")
+        console.shows("This node asks who you are.")
+        login = "const f = $('textarea'); f.value = {}; $('form button').click()"
+        console.do(login.replace("{}", "'nonsense'"))
+        console.shows("no credential")
+        console.do(login.replace("{}", json.dumps(reader)))
+        console.shows("reader")
+        console.go("topics", "mine.a")
+        assert "theirs.b" not in page.value("document.body.innerText")
+        assert "New topic" not in page.value("document.body.innerText")
+        console.go("topics/mine.a", "Partitions")
+        buttons = page.value(
+            "[...document.querySelectorAll('main button')].map((b) => b.innerText)"
+        )
+        assert not {"Publish…", "Settings…", "Delete…"} & set(buttons)
+        assert page.value("document.cookie") == ""
+        assert "Audit" not in page.value("document.querySelector('nav').innerText")
+
+        for _ in range(2):  # a credential ends, and so does the one after it
+            reader = node.add("reader", read="mine.*").removeprefix("Bearer ")
+            console.shows("not good any more")
+            console.do(login.replace("{}", json.dumps(reader)))
+            console.shows("Log out")
+        console.do("press('Log out')")
+        console.shows("This node asks who you are.")
+        console.do(login.replace("{}", json.dumps(node.admin.removeprefix("Bearer "))))
+        console.shows("Audit")
+        console.go("audit", "createTopic")
+        console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
+        for theme in ("light", "dark", "dark, on a phone", "light, on a phone"):
+            colour, _, where = theme.partition(", ")
+            page.value(f"void (document.documentElement.dataset.theme = '{colour}')")
+            if where:
+                narrow(console)
+            assert page.value(SERIOUS) == []
+        assert page.value("document.documentElement.scrollWidth") == 390
+        page.call("Emulation.clearDeviceMetricsOverride")
+        console.go("topics/theirs.b", "Partitions")
+        console.do("press('Delete…')")
+        console.do("fill('name', 'other'); $('dialog button[type=submit]').click()")
+        console.shows("That is not its name.")
+        assert "Authorization: Bearer $WATERCLOCK_CREDENTIAL" in console.submit(name="theirs.b")
+        assert page.value("window.wrong") == []
+        page.open("about:blank")
