@@ -90,7 +90,6 @@ class Groups:
         self.clock = RunningClock(clock)
         """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
-        """Topics that groups are of and that are not known here, with the time since when."""
         self._logs = GroupLogs(self._spawn)
         self._changing: WeakKeyDictionary[Metadata, asyncio.Lock] = WeakKeyDictionary()
         """Held while groups of a shard are made, moved or deleted."""
