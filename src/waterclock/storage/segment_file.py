@@ -143,14 +143,9 @@ class SegmentFile:
         """Write a whole frame of one offset at the end, and count it as part of the segment."""
         position, offset = self.end_position, self.end_offset
         end = position + len(raw)
-        file = self.file
-        if end > file.size():
+        if end > self.file.size():
             self._grow(end, preallocate_bytes)
-        try:
-            file.write(position, (raw,))
-        except (StorageFull, StorageFailed):
-            self._undo_write()
-            raise
+        self._write(position, (raw,))
         self.index.note(offset, position, append_ms)
         self.end_position = end
         self.end_offset = Offset(offset + 1)
