@@ -139,6 +139,7 @@ async def unwritten(tmp_path) -> AsyncIterator[tuple[FakeCluster, Node, Node]]:
     and not written down."""
     async with nodes(tmp_path) as (cluster, a, b):
         await a.topics.create("t", TopicSettings())
+        await cluster.settled()  # else `b` may have no copy yet that could lead
         b.recurrences.settle = turns  # type: ignore[method-assign]  # when the test says so
         write_down = a.recurrences._write_down
 
