@@ -70,10 +70,14 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(str(error), kind.__name__, facts)
 
     def exception(self) -> Exception:
-        """Return it as it was raised; an error of a later release is its nearest known kin."""
+        """Return it as it was raised; an error of a later release is its nearest known kin, and a
+        disk that failed there is `Fenced` here."""
         if not self.error:
             return UnforeseenElsewhere(self.text, str(self.facts.get("error_id", "")))
         kind = _NAMED.get(self.error, tree.Unavailable)
+        if issubclass(kind, tree.StorageFailed):
+            # That node ends, and others lead in its stead. Raised as it is, it would end this one.
+            kind = tree.Fenced
         error = kind.__new__(kind)
         # Without its constructor: the words are put together already.
         Exception.__init__(error, self.text)
