@@ -377,8 +377,8 @@ class Recurrences:
         with suppress(NotFound):
             position = occurrence.partition, occurrence.offset
             named = Named(occurrence.message_id.encode(), position=position)
-            changed = await self._pending.cancel(occurrence.topic, [named])
-            return bool(changed.outcomes[0] in (DONE, CANCELLED))
+            outcome = await self._pending.cancel_at(occurrence.topic, named)
+            return outcome in (DONE, CANCELLED)
         return False
 
     async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:
