@@ -130,6 +130,9 @@ def test_a_bug_elsewhere_keeps_its_id():
 
     assert isinstance(error, UnforeseenElsewhere)
     assert error.error_id == "ab12"
+    again = Failure.of(error).exception()  # who was asked had asked another
+    assert isinstance(again, UnforeseenElsewhere)
+    assert again.error_id == "ab12"
 
 
 def test_an_error_of_a_later_release_can_be_tried_again():

@@ -33,6 +33,7 @@ from waterclock.model.errors import (
     Busy,
     CapacityReached,
     Fenced,
+    NodeFailed,
     NotFound,
     StorageFailed,
     Unavailable,
@@ -185,13 +186,13 @@ class Recurrences:
         """Return what is known of a recurrence, if there is one, with all that it has scheduled.
 
         A crash, or a lead that was lost, may have kept that from being written down: it is found by
-        its id, and can be cancelled then. Raises Unavailable if it cannot be looked for now.
+        its id, and can be cancelled then. Raises why if it cannot be looked for now.
         """
         record = self._records.get(name)
         if record is None or record.is_deleted or not record.is_due(self._now_ms()):
             return record
         problem = (await self._settle([name])).get(name)
-        if isinstance(problem, Unavailable):
+        if isinstance(problem, Unavailable | NodeFailed):
             raise problem
         return self._records.get(name)
 

@@ -4,8 +4,8 @@ A recurrence is kept by the node that leads the records, and what it has schedul
 partitions that others lead.
 """
 
-from waterclock.cluster.remote_calls import BadCall, UnforeseenElsewhere
-from waterclock.model.errors import NotLeader, Unavailable, Unreachable
+from waterclock.cluster.remote_calls import BadCall
+from waterclock.model.errors import NotLeader, Unreachable
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.places import Places
 from waterclock.node.schedule.named_changes import Named
@@ -51,10 +51,7 @@ class RemoteCancels:
             partition, offset = named.position
             pending.position.partition, pending.position.offset = partition, offset
         asked = pb.CancelRequest(topic=host.topic, pending=[pending]).SerializeToString()
-        try:
-            answer = await self._remote.unary(leader, CANCEL, asked, partitions=(host.partition,))
-        except UnforeseenElsewhere as error:  # its log has it; this node goes on
-            raise Unavailable(f"{leader}: {error}") from error
+        answer = await self._remote.unary(leader, CANCEL, asked, partitions=(host.partition,))
         outcomes = pb.CancelResponse.FromString(answer).outcomes
         if len(outcomes) != 1:
             raise BadCall(f"{leader} did not give one answer to {CANCEL}")
