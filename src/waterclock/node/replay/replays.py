@@ -367,6 +367,11 @@ class Replays:
             found.append(ReplayInfo(key.removeprefix(REPLAY), topic, done, ends))
         return found
 
+    def topic_of(self, name: str) -> str | None:
+        """Return the topic of the replay of that name; None if there is none."""
+        saved = self._metadata.get(REPLAY + name)
+        return None if saved is None else msgspec.json.decode(saved, type=ReplayRecord).request.topic
+
     async def delete(self, name: str) -> bool:
         """Forget a named replay, and end its reading; False if there is none."""
         open_one = self._open.get(name)

@@ -6,7 +6,7 @@ that goes on is held by `Access`, which ends it once a right that it was let in 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -115,13 +115,12 @@ class Guard:
     def topics_of(self, what: str) -> TopicOf:
         """Return what finds the topic of a recurrence, a replay or a run, by its name."""
         node = self._node
-        found: dict[str, Callable[[], Iterable[Any]]] = {
-            "recurrence": lambda: node.recurrences.list(),
-            "replay": lambda: node.replays.list(),
-            "run": lambda: node.job_runs.list(),
+        found: dict[str, TopicOf] = {
+            "recurrence": lambda name: node.recurrences.topic_of(name) or None,
+            "replay": node.replays.topic_of,
+            "run": node.job_runs.topic_of,
         }
-        listed = found[what]
-        return lambda name: next((each.topic for each in listed() if each.name == name), None)
+        return found[what]
 
     def principal_of(self, context: Context) -> Principal:
         """Return who calls; raises NotAuthenticated."""
@@ -215,7 +214,9 @@ class GuardedMethod:
         one the request gives. What does not exist needs nothing: the method says so."""
         assert self.topic_of is not None
         found = None if name is None else self.topic_of(name)
-        demands = () if found is None else (Demand(kind, found, shown=f"{self._what} {name!r}"),)
+        # Of a run of several topics: all there are.
+        shown = f"{self._what} {name!r}"
+        demands = () if found is None else (Demand(kind, found or None, shown=shown),)
         if self._topic is None or (topic is None and found is not None):
             return demands
         return (*demands, Demand(kind, topic))
