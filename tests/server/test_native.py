@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from traceback import walk_tb
 from typing import Any, cast
 
 import grpc
@@ -18,6 +19,7 @@ from waterclock.model.errors import (
     BadInput,
     Forbidden,
     LimitExceeded,
+    NotAuthenticated,
     NotFound,
     Stopping,
     Unreachable,
@@ -33,6 +35,7 @@ from waterclock.security.quotas import UNBOUNDED
 from waterclock.security.rights import RightKind, parse_rights
 from waterclock.security.tls import client_context
 from waterclock.server.app import serve
+from waterclock.server.native import link as native_link
 from waterclock.server.native import publishing
 from waterclock.v1 import admin_pb2, admin_pb2_grpc
 from waterclock.v1 import broker_pb2 as pb
@@ -328,7 +331,25 @@ async def test_who_is_not_known_is_not_let_in(tmp_path):
             writer.close()
 
 
-async def test_who_is_revoked_is_cut_off(tmp_path):
+async def test_what_a_revoked_client_sends_yet_is_refused_and_not_kept(tmp_path):
+    async with secured(tmp_path) as (server, secure):
+        link = await logged_in(server, credential_of(secure, publish="orders"))
+        await link.publish(batch(b"a"))
+        secure.revoke("program")
+        await server.access.reload()
+        (theirs,) = server.native.links
+        depths = []
+        for number in range(5):
+            with pytest.raises(NotAuthenticated):
+                await link.publish(batch(b"%d" % number))
+            depths.append(sum(1 for _ in walk_tb(theirs.refused.__traceback__)))
+
+        assert depths == depths[:1] * 5  # frames, each with what was sent
+        link.close("the test is over")
+
+
+async def test_who_is_revoked_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(native_link, "REFUSED_S", 0)
     async with secured(tmp_path) as (server, secure):
         link = await logged_in(server, credential_of(secure, publish="orders"))
         await link.publish(batch(b"a"))
