@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.secured import secured_folder
 from tests.server.served import Served, arrow_of, config_in, running_server
+from waterclock.client.client import connect
 from waterclock.client.native.channel import NativeChannel
 from waterclock.client.native.link import NodeLink, dial
 from waterclock.cluster.peer_link.client_frames import OF_CLIENTS, Login
@@ -31,7 +32,7 @@ from waterclock.node.partition.host import PartitionHost
 from waterclock.runtime.clock import SystemClock
 from waterclock.security.credential import Credential
 from waterclock.security.folder import Grant, SecureFolder
-from waterclock.security.quotas import UNBOUNDED
+from waterclock.security.quotas import UNBOUNDED, Quotas
 from waterclock.security.rights import RightKind, parse_rights
 from waterclock.security.tls import client_context
 from waterclock.server.app import serve
@@ -290,11 +291,13 @@ async def secured(folder):
         yield server, secure
 
 
-def credential_of(secure: SecureFolder, **rights: str) -> Credential:
+def credential_of(
+    secure: SecureFolder, quotas: Quotas = UNBOUNDED, **rights: str
+) -> Credential:
     """Let a program in, and return what it shows."""
     kinds = {cast(RightKind, kind): [text] for kind, text in rights.items()}
     now_ms = SystemClock().now_ms()
-    grant = Grant(rights=parse_rights(kinds), quotas=UNBOUNDED, expires_ms=now_ms + DAY_MS)
+    grant = Grant(rights=parse_rights(kinds), quotas=quotas, expires_ms=now_ms + DAY_MS)
     found = secure.add("program", grant, now_ms=now_ms, is_replacing=True)
     assert found is not None
     return found
@@ -314,6 +317,20 @@ async def test_rights_are_those_of_grpc(tmp_path):
             await link.publish(batch(b"a", topic="payments"))
         assert "payments" in str(refused.value)
         assert (await link.publish(batch(b"b"))).first_offset == 1
+        link.close("the test is over")
+
+
+async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
+    """As a client does; a call over a link is none more."""
+    async with secured(tmp_path) as (server, secure):
+        credential = credential_of(secure, Quotas(connections=1), publish="orders", read="*")
+        link = await logged_in(server, credential)
+        async with connect(server.addresses.grpc, credential=credential) as client:
+            assert (await admin_of(link).GetNode(admin_pb2.GetNodeRequest())).name
+            assert await client.topics.list() == []
+            with pytest.raises(Unreachable, match="1 connections"):
+                await logged_in(server, credential)
+
         link.close("the test is over")
 
 

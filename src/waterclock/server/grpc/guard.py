@@ -28,6 +28,7 @@ from waterclock.security.quotas import CONNECTIONS, Usage
 from waterclock.security.rights import RightKind
 from waterclock.server.access import Access, Asked, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
+from waterclock.server.grpc.backlog import NATIVE
 from waterclock.server.grpc.needs import METHODS
 from waterclock.server.statuses import ours
 
@@ -153,8 +154,9 @@ class Entrance:
         quotas = usage.quotas
         if quotas.requests_per_s is not None:
             usage.take_request(access.steady_ms())
-        if quotas.connections is not None:
-            self._connection = principal.name, self._context.peer()
+        peer = self._context.peer() if quotas.connections is not None else NATIVE
+        if not peer.startswith(NATIVE):  # that was counted when it logged in
+            self._connection = principal.name, peer
             guard.count_call(usage, self._connection)
             self._usage = usage
         return principal
