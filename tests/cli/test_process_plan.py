@@ -173,17 +173,17 @@ def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready():
 
 
 def test_the_supervisor_hears_of_settings_read_again_only_once_all_have_begun(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(supervisor, "tell_reloading", lambda: told.append("reloading"))
-    monkeypatch.setattr(supervisor, "tell_ready", lambda: told.append("ready"))
+    heard: list[str] = []
+    monkeypatch.setattr(supervisor, "tell_reloading", lambda: heard.append("reloading"))
+    monkeypatch.setattr(supervisor, "tell_ready", lambda: heard.append("ready"))
     first, second = children = [Heard(), Heard()]
     first.became_ready({"pid": 1})
     hanging_up(children)()
-    assert told == []
+    assert heard == []
 
     second.became_ready({"pid": 2})
     hanging_up(children)()
-    assert told == ["reloading", "ready"]
+    assert heard == ["reloading", "ready"]
 
 
 def test_who_closes_the_window_of_processes_ends_them(monkeypatch):

@@ -62,11 +62,11 @@ async def test_any_node_tells_what_another_one_did(tmp_path):
         joined_node(tmp_path, "b", a) as b,
     ):
         await agreed(a, b)
-        told = await a.get("/history?node=b")
+        shown = await a.get("/history?node=b")
         missing = await a.get("/history?node=b&topic=nowhere")
         nobody = await a.get("/history?node=nobody")
 
-    assert (told.status, told.json()["unreachable"]) == (200, [])
+    assert (shown.status, shown.json()["unreachable"]) == (200, [])
     assert (missing.status, nobody.status) == (404, 404)
     assert "'nowhere'" in missing.json()["detail"]
 

@@ -246,13 +246,13 @@ async def test_another_node_is_told_at_once_what_was_counted_while_a_page_waits(
 ):
     monkeypatch.setattr(live, "TICK_S", 3_600)
     async with running_server(tmp_path) as it:
-        told = live.Live(it.node, None)
-        page = told.open(LiveParameters(), lambda: ANYONE.rights).pieces
+        its = live.Live(it.node, None)
+        page = its.open(LiveParameters(), lambda: ANYONE.rights).pieces
         await anext(page)
         waiting = asyncio.ensure_future(anext(page))
-        await until(told._counting.locked)
+        await until(its._counting.locked)
 
-        assert await told.for_nodes(has_dead=False)
+        assert await its.for_nodes(has_dead=False)
         waiting.cancel()
 
 

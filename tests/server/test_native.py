@@ -291,9 +291,7 @@ async def secured(folder):
         yield server, secure
 
 
-def credential_of(
-    secure: SecureFolder, quotas: Quotas = UNBOUNDED, **rights: str
-) -> Credential:
+def credential_of(secure: SecureFolder, quotas: Quotas = UNBOUNDED, **rights: str) -> Credential:
     """Let a program in, and return what it shows."""
     kinds = {cast(RightKind, kind): [text] for kind, text in rights.items()}
     now_ms = SystemClock().now_ms()

@@ -369,8 +369,9 @@ class Replays:
 
     def topic_of(self, name: str) -> str | None:
         """Return the topic of the replay of that name; None if there is none."""
-        saved = self._metadata.get(REPLAY + name)
-        return None if saved is None else msgspec.json.decode(saved, type=ReplayRecord).request.topic
+        if self._metadata.get(REPLAY + name) is None:
+            return None
+        return self._saved(name).request.topic
 
     async def delete(self, name: str) -> bool:
         """Forget a named replay, and end its reading; False if there is none."""
