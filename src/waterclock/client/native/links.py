@@ -108,7 +108,7 @@ class NodeLinks:
                 url = reachable(node.http_address, address, scheme)
                 async with asyncio.timeout(DIAL_S):
                     link = await dial(url, address, self._credential, is_alone=is_alone)
-                    found = await _asked(link)
+                    found = await self._met(link)
             except _NO_LINK as error:
                 _log.debug("%s takes no links, gRPC will do: %s", address, error)
                 return
@@ -119,6 +119,14 @@ class NodeLinks:
                 return
             self._leave(link, f"{node.name!r} was meant, and this is another {found.name!r}")
         _log.debug("%s takes no links where it says, gRPC will do: others answer", address)
+
+    async def _met(self, link: NodeLink) -> NodeInfo:
+        """Return what the node at the other end says of itself; else the link is left."""
+        try:
+            return await _asked(link)
+        except BaseException:
+            self._leave(link, "the client was not told who this is")
+            raise
 
     async def settled(self, address: str) -> None:
         """Return when no link to a node is being dialled any more, or in a moment."""
@@ -159,6 +167,8 @@ class NodeLinks:
         """Return when all has ended after `close`, or is cut off."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
+                if self._dials:  # one that was given up leaves its link as it ends
+                    await asyncio.wait(tuple(self._dials.values()))
                 for link in tuple(self._left):
                     await link.ended.wait()
         for link in self._left:
@@ -169,9 +179,5 @@ class NodeLinks:
 async def _asked(link: NodeLink) -> NodeInfo:
     """Return what the node at the other end says of itself."""
     admin = AdminStub(cast(grpc.aio.Channel, NativeChannel(link)))
-    try:
-        found: NodeInfo = await admin.GetNode(GetNodeRequest())
-    except BaseException:
-        link.close("the client was not told who this is")
-        raise
+    found: NodeInfo = await admin.GetNode(GetNodeRequest())
     return found
