@@ -19,9 +19,10 @@ from waterclock.history.codec import encode as encode_history
 from waterclock.history.history import STEP_MS, History
 from waterclock.node.history import recorder
 from waterclock.node.history.counting import count_all as count_topics
-from waterclock.security.principals import FILE
+from waterclock.security.principals import ANYONE, FILE
 from waterclock.server.console import live
 from waterclock.server.console.assets import FOLDER, assets
+from waterclock.server.console.models import LiveParameters
 from waterclock.v1 import admin_pb2
 
 BROWSER = "Accept: text/html,application/xhtml+xml;q=0.9\r\n"
@@ -232,10 +233,27 @@ async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):
         await until(lambda: it.node.recorder.history.hour.newest)
         after = (await ask.get("/history")).json()
         unknown = await ask.get("/history?topic=nowhere")
+        nobody = await ask.get("/history?node=nobody")
 
     assert before["series"]["in"][-1] == topic["series"]["in"][-1] == 10.0
     assert after == before
-    assert unknown.status == 404
+    assert unknown.status == nobody.status == 404
+    assert "'nobody'" in nobody.json()["detail"]
+
+
+async def test_another_node_is_told_at_once_what_was_counted_while_a_page_waits(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(live, "TICK_S", 3_600)
+    async with running_server(tmp_path) as it:
+        its = live.Live(it.node, None)
+        page = its.open(LiveParameters(), lambda: ANYONE.rights).pieces
+        await anext(page)
+        waiting = asyncio.ensure_future(anext(page))
+        await until(its._counting.locked)
+
+        assert await its.for_nodes(has_dead=False)
+        waiting.cancel()
 
 
 async def test_grpc_and_the_client_tell_the_same_of_the_past_as_http(tmp_path):
