@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -61,8 +62,11 @@ class Console:
         """Ask the node, beside the browser."""
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"http://localhost:{self.port}{path}", data, method=method)
-        with urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read() or b"null")
+        except HTTPError as error:
+            raise AssertionError(f"{method} {path}: {error.read().decode()}") from error
 
     def open(self, path: str = "", scheme: str = "http") -> None:
         """Load the page anew, at a place of it."""

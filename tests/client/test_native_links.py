@@ -150,6 +150,21 @@ async def test_a_port_that_swallows_all_keeps_nobody_waiting(tmp_path, monkeypat
                 assert (await client.fetch("orders", 0, 0)).next_offset == 1
 
 
+async def test_closing_ends_a_link_whose_node_has_not_said_who_it_is(tmp_path, monkeypatch):
+    dialled: asyncio.Queue[NodeLink] = asyncio.Queue()
+
+    async def node_at(link: NodeLink) -> admin.NodeInfo:
+        dialled.put_nowait(link)
+        return await asyncio.Future()
+
+    monkeypatch.setattr(links, "_node_at", node_at)
+    async with running_server(tmp_path) as it:
+        async with connect(it.server.addresses.grpc, QUICK):
+            link = await dialled.get()
+
+        assert link.ended.is_set()
+
+
 @pytest.mark.parametrize("error", [BadFrame("END: not JSON"), DecodeError("no NodeInfo")])
 async def test_what_answers_there_may_be_no_node_of_ours(tmp_path, monkeypatch, error):
     async def node_at(link: NodeLink) -> admin.NodeInfo:

@@ -165,6 +165,8 @@ class NodeLinks:
 
     async def wait_closed(self) -> None:
         """Return when all has ended after `close`, or is cut off."""
+        if self._dials:  # one that was given up leaves its link as it ends
+            await asyncio.wait(tuple(self._dials.values()))
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 for link in tuple(self._left):

@@ -244,9 +244,11 @@ class Replays:
         if request not in (Request(""), Request(record.request.topic), record.request):
             raise AlreadyExists("replay", name)
         await self.report(name, done)
+        topic = self._topics.get(record.request.topic)
         for stretch in record.stretches:
             # The copy here may not reach as far yet as that of the node where it was bounded.
-            await current_log(self._topics.get(record.request.topic).partition(stretch.partition))
+            if stretch.done < stretch.end:
+                await current_log(topic.partition(stretch.partition))
         sources = await self._sources(record)
         open_one = self._open.get(name)
         if open_one is not None:
