@@ -2,10 +2,8 @@
 
 import json
 
-from tests.browser.test_console import SERIOUS, Console, axe, narrow, page
+from tests.browser.console import SERIOUS, Console, narrow
 from tests.server.secure_serving import secure_node
-
-__all__ = ["axe", "page"]
 
 
 def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_path, axe):
@@ -13,8 +11,9 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         for topic in ("mine.a", "theirs.b"):
             node.ask("POST", "/topics", node.admin, {"topic": topic})
         reader = node.add("reader", read="mine.*").removeprefix("Bearer ")
-        console = Console(page, node.port)
-        console.open(scheme="https")
+        console = Console(page, node.port, node)
+        console.bearer = ""
+        console.open()
         console.shows("This node asks who you are.")
         login = "const f = $('textarea'); f.value = {}; $('form button').click()"
         console.do(login.replace("{}", "'nonsense'"))
