@@ -90,7 +90,8 @@ export function timeline(choose) {
   const tell = (found, counts, isPart) => {
     const total = found.reduce((sum, each) => sum + each.total, 0);
     const overdue = found.reduce((sum, each) => sum + (each.horizons.find((one) => one.withinMs === 0)?.count ?? 0), 0);
-    put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}${isPart ? `; of the ${isPart} topics with the most` : ""}.`);
+    if (!total && !overdue) return put(said, "Nothing is to come.");
+    return put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}${isPart ? `; of the ${isPart} topics with the most` : ""}.`);
   };
   return { element: panel("To come", [peak], bars, axis, said, fired), show };
 }
