@@ -49,14 +49,14 @@ class Shot(NamedTuple):
 
 OF_SHOP = (
     Shot("overview", "", "document.querySelectorAll('.u-wrap').length > 5", 900, True),
-    Shot("topics", "topics", ROWS.format(4), 420),
+    Shot("topics", "topics", ROWS.format(4), 440),
     Shot("topic", "topics/orders", ROWS.format(20), 860),
     Shot("message", "topics/orders?offset=3&partition=0&message=0/4", DIALOG, 620),
     Shot("schedule", "schedule", BARS, 860),
-    Shot("groups", "groups", ROWS.format(2), 360),
+    Shot("groups", "groups", ROWS.format(2), 460),
     Shot("group", "groups/orders/shipping", ROWS.format(3), 620, click="Seek…"),
     Shot("dead-letters", "dead-letters/payments", ROWS.format(6), 460),
-    Shot("streams", "streams", ROWS.format(2), 360),
+    Shot("streams", "streams", ROWS.format(2), 460),
     Shot("stream", "streams/answer-7f3c", ROWS.format(4), 560, True),
     Shot("jobs", "jobs", ROWS.format(3), 460),
     Shot("phone", "schedule", BARS, 760, True, PHONE),

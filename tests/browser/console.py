@@ -58,16 +58,17 @@ class Console:
         self.bearer = "" if secure is None else secure.admin
         """Who looks."""
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the node, beside the browser; of a secure one, as its admin."""
+    def ask(self, method: str, path: str, body: object = None, *, is_lines: bool = False) -> Any:
+        """Ask the node, beside the browser; of a secure one, as its admin. Of lines, the first."""
+        end = b"\n" if is_lines else b"\0"
         if self.secure is not None:
             answered = self.secure.ask(method, path, self.secure.admin, body)
             assert answered.status < 300, answered
-            return json.loads(answered.body or b"null")
+            return json.loads(answered.body.partition(end)[0] or b"null")
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"http://localhost:{self.port}{path}", data, method=method)
         with urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
+            return json.loads(answer.read().partition(end)[0] or b"null")
 
     def open(self, path: str = "") -> None:
         """Load the page anew, at a place of it."""

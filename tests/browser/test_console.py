@@ -143,6 +143,41 @@ def test_the_pages_fit_a_phone(console):
     assert {path: width for path, width in wide.items() if width > 390} == {}
 
 
+FORMS = """
+(async () => {
+  const found = [], open = () => [...document.querySelectorAll("dialog[open]")];
+  const isAction = (each) => !each.disabled && !each.closest(".choice, th, .pager, .bars");
+  for (const each of [...document.querySelectorAll("main button")].filter(isAction)) {
+    each.click();
+    if (open().length) found.push([each.textContent, await SERIOUS]);
+    open().forEach((box) => box.close());
+  }
+  return found;
+})()
+""".replace("SERIOUS", SERIOUS)
+
+
+def test_axe_finds_nothing_in_any_form_of_any_page(console, axe):
+    hostile(console)
+    console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
+    looked_at = set()
+    for path in ("topics", "topics/orders", "schedule", "groups/orders/g", "dead-letters/orders"):
+        console.go(path, PLACES[path])
+        console.page.wait("document.querySelectorAll('main tbody tr').length > 0")
+        for button, wrong in console.page.value(FORMS):
+            assert wrong == [], (path, button)
+            looked_at.add(button)
+    assert {
+        "New topic",
+        "Publish…",
+        "Settings…",
+        "New…",
+        "Move",
+        "Seek…",
+        "Redrive all…",
+    } <= looked_at
+
+
 def press(console: Console, key: str, text: str = "") -> None:
     """Press a key, as a person without a mouse."""
     codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "End": 35}

@@ -80,15 +80,69 @@ def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     console.page.wait("!document.querySelector('main').innerText.includes('weekly')")
 
 
-def test_dead_letters_are_edited_redriven_and_purged(console):
-    messages = [{"value": f"bad {n}", "key": "k"} for n in range(4)]
-    console.ask("POST", "/topics/mail/messages", {"messages": messages})
+def refused(console: Console, topic: str, count: int) -> None:
+    """Have messages that a worker has refused, and look at them."""
+    messages = [{"value": f"bad {n}", "key": "k"} for n in range(count)]
+    console.ask("POST", f"/topics/{topic}/messages", {"messages": messages})
     leases: list[str] = []
-    while len(leases) < 4:
-        taken = console.ask("GET", "/topics/mail/messages?group=g&limit=4&wait=5s")
+    while len(leases) < count:
+        taken = console.ask("GET", f"/topics/{topic}/messages?group=g&limit={count}&wait=5s")
         leases += [each["lease"] for each in taken["messages"]]
-    console.ask("POST", "/topics/mail/acks", {"group": "g", "reject": leases, "leave": True})
-    console.go("dead-letters/mail", "bad 3")
+    console.ask("POST", f"/topics/{topic}/acks", {"group": "g", "reject": leases, "leave": True})
+    console.go(f"dead-letters/{topic}", f"bad {count - 1}")
+
+
+def test_some_dead_letters_are_redriven_some_purged_and_then_all_that_are_left(console):
+    choose = "[...document.querySelectorAll('tbody input')].slice(0, 2).forEach((e) => e.click())"
+    refused(console, "post", 6)
+    for press, verb, left in (("Redrive 2…", "redrive", 4), ("Purge 2…", "purge", 2)):
+        console.do(choose)
+        console.do(f"press({press!r})")
+        assert f"waterclock dlq {verb} post 0/" in console.submit()
+        console.page.wait(f"document.querySelectorAll('tbody tr').length === {left}")
+    console.do("press('Redrive all…')")
+    assert "waterclock dlq redrive post --all" in console.submit()
+    console.shows("No message of this topic has failed for good.")
+    again = "/topics/post/messages?group=h&limit=20&wait=5s&start=earliest"
+    values = [each["value"] for each in console.ask("GET", again)["messages"]]
+    assert sorted(values) == sorted(
+        [*(f"bad {n}" for n in range(6)), *(f"bad {n}" for n in (0, 1, 4, 5))]
+    )
+
+
+def test_groups_and_replays_are_forgotten_and_streams_and_topics_deleted(console):
+    console.ask("POST", "/topics/gone/messages", {"value": "x"})
+    polled = console.ask("GET", "/topics/gone/messages?group=g&limit=1&wait=5s&start=earliest")
+    done = {"group": "g", "ack": [each["lease"] for each in polled["messages"]], "leave": True}
+    console.ask("POST", "/topics/gone/acks", done)
+    console.ask("GET", "/topics/gone/partitions/0/messages?count=1", is_lines=True)
+    console.ask("GET", "/topics/gone/replay?name=past", is_lines=True)
+    console.ask("POST", "/streams/send", {"streamId": "gone", "message": 1})
+
+    console.go("groups/gone/g", "Generation")
+    console.do("press('Forget…')")
+    assert "waterclock groups delete gone g" in console.submit()
+    console.page.wait("document.querySelector('main h1').innerText === 'Groups'")
+    assert console.ask("GET", "/topics/gone/groups")["groups"] == []
+    console.go("jobs", "past")
+    console.do("press('Forget')")
+    assert "waterclock replays delete past" in console.submit()
+    console.shows("No replay has a name")
+    console.go("streams/gone", "Waiting senders")
+    console.do("press('Delete…')")
+    assert "waterclock streams delete gone" in console.submit()
+    console.page.wait("document.querySelector('main h1').innerText === 'Streams'")
+    assert "gone" not in console.ask("GET", "/streams")["streams"]
+    console.go("topics/gone", "Partitions")
+    console.do("press('Delete…')")
+    assert "waterclock topics delete gone" in console.submit(name="gone")
+    console.page.wait("document.querySelector('main h1').innerText === 'Topics'")
+    topics = console.ask("GET", "/topics")["topics"]
+    assert "gone" not in [each["topic"] for each in topics]
+
+
+def test_dead_letters_are_edited_redriven_and_purged(console):
+    refused(console, "mail", 4)
 
     # What the node has under that id, it does not store again: the letter must not go for it.
     twice = {"value": "other", "messageId": "redrive/mail/0/3"}

@@ -1,8 +1,9 @@
 """The console of a node that asks for credentials: whoever looks sees and does what they may."""
 
 import json
+from urllib.parse import quote
 
-from tests.browser.console import SERIOUS, Console, narrow
+from tests.browser.console import EVIL, SERIOUS, Console, narrow
 from tests.server.secure_serving import secure_node
 
 
@@ -40,7 +41,10 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         console.shows("This node asks who you are.")
         console.do(login.replace("{}", json.dumps(node.admin.removeprefix("Bearer "))))
         console.shows("Audit")
+        node.ask("DELETE", f"/streams/{quote(EVIL, safe='')}", f"Bearer {reader}")
         console.go("audit", "createTopic")
+        console.shows(EVIL)  # what was refused was about that
+        assert page.value("document.querySelectorAll('main img').length") == 0
         console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
         for theme in ("light", "dark", "dark, on a phone", "light, on a phone"):
             colour, _, where = theme.partition(", ")

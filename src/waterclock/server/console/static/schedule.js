@@ -13,6 +13,7 @@ import { link } from "./topics.js";
 const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By hour"], ["month", "By day"]];
 const TOPICS_MAX = 20;
 const LISTED_MAX = 100;
+const PAST_MS = 20000;
 
 export function schedule(at) {
   const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
@@ -46,11 +47,19 @@ export function schedule(at) {
 
   const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__") && may("read", { topic }));
 
+  // What was is much, and the bars of it are minutes: it need not be asked for with each look.
+  let known = { what: "", ms: 0, was: null };
+  const past = async () => {
+    if (!may("read", asked.topic ? { topic: asked.topic } : {})) return null;
+    const what = query("/history", { topic: asked.topic, range: asked.scale === "day" ? "day" : "hour" });
+    if (known.what !== what || now - known.ms > PAST_MS) known = { what, ms: now, was: await get(what).catch(() => null) };
+    return known.was;
+  };
+
   const draw = async () => {
     const [step, steps] = STEPS[asked.scale], first = Math.floor(now / step) * step;
     const ask = (topic) => get(query(`/topics/${part(topic)}/scheduled/count`, { fromMs: first, stepMs: step, steps })).catch(() => null);
-    const past = may("read", asked.topic ? { topic: asked.topic } : {}) ? get(query("/history", { topic: asked.topic, range: asked.scale === "day" ? "day" : "hour" })).catch(() => null) : null;
-    const [found, was] = await Promise.all([Promise.all(wanted().map(ask)), past]);
+    const [found, was] = await Promise.all([Promise.all(wanted().map(ask)), past()]);
     line.show({ scale: asked.scale, first, found: found.filter(Boolean), was, chosen: span_, isPart: !asked.topic && topics.length > TOPICS_MAX ? TOPICS_MAX : 0 });
   };
 
