@@ -6,6 +6,7 @@ node is in its `asked`.
 
 import json
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -67,8 +68,11 @@ class Console:
             return json.loads(answered.body.partition(end)[0] or b"null")
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"http://localhost:{self.port}{path}", data, method=method)
-        with urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read().partition(end)[0] or b"null")
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read().partition(end)[0] or b"null")
+        except HTTPError as error:
+            raise AssertionError(f"{method} {path}: {error.read().decode()}") from error
 
     def open(self, path: str = "") -> None:
         """Load the page anew, at a place of it."""

@@ -6,7 +6,7 @@ that goes on is held by `Access`, which ends it once a right that it was let in 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -28,6 +28,7 @@ from waterclock.security.quotas import CONNECTIONS, Usage
 from waterclock.security.rights import RightKind
 from waterclock.server.access import Access, Asked, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
+from waterclock.server.grpc.backlog import NATIVE
 from waterclock.server.grpc.needs import METHODS
 from waterclock.server.statuses import ours
 
@@ -115,13 +116,12 @@ class Guard:
     def topics_of(self, what: str) -> TopicOf:
         """Return what finds the topic of a recurrence, a replay or a run, by its name."""
         node = self._node
-        found: dict[str, Callable[[], Iterable[Any]]] = {
-            "recurrence": lambda: node.recurrences.list(),
-            "replay": lambda: node.replays.list(),
-            "run": lambda: node.job_runs.list(),
+        found: dict[str, TopicOf] = {
+            "recurrence": lambda name: node.recurrences.topic_of(name) or None,
+            "replay": node.replays.topic_of,
+            "run": node.job_runs.topic_of,
         }
-        listed = found[what]
-        return lambda name: next((each.topic for each in listed() if each.name == name), None)
+        return found[what]
 
     def principal_of(self, context: Context) -> Principal:
         """Return who calls; raises NotAuthenticated."""
@@ -154,8 +154,9 @@ class Entrance:
         quotas = usage.quotas
         if quotas.requests_per_s is not None:
             usage.take_request(access.steady_ms())
-        if quotas.connections is not None:
-            self._connection = principal.name, self._context.peer()
+        peer = self._context.peer() if quotas.connections is not None else NATIVE
+        if not peer.startswith(NATIVE):  # that was counted when it logged in
+            self._connection = principal.name, peer
             guard.count_call(usage, self._connection)
             self._usage = usage
         return principal
@@ -215,7 +216,9 @@ class GuardedMethod:
         one the request gives. What does not exist needs nothing: the method says so."""
         assert self.topic_of is not None
         found = None if name is None else self.topic_of(name)
-        demands = () if found is None else (Demand(kind, found, shown=f"{self._what} {name!r}"),)
+        # Of a run of several topics: all there are.
+        shown = f"{self._what} {name!r}"
+        demands = () if found is None else (Demand(kind, found or None, shown=shown),)
         if self._topic is None or (topic is None and found is not None):
             return demands
         return (*demands, Demand(kind, topic))

@@ -112,7 +112,8 @@ def _demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand,
         found = None if name is None else named.topic_of(name)
         if found is None:
             return demands
-        return (*demands, Demand(kind, found, shown=f"{named.what} {name!r}"))
+        # Of a run of several topics: all there are.
+        return (*demands, Demand(kind, found or None, shown=f"{named.what} {name!r}"))
 
     return read
 

@@ -60,6 +60,7 @@ export function dialog(title, ...children) {
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();
+  box.scrollTop = 0; // what has the focus may stand at the end
   return box;
 }
 
