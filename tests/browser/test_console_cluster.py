@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.test_console import Console, page
+from tests.browser.console import Console
 from tests.cluster.conftest import member
 from tests.kit.ports import free_rows
 
-__all__ = ["member", "page"]
+__all__ = ["member"]
 
 pytestmark = pytest.mark.etcd
 NAMES = "abc"
