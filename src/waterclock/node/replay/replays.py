@@ -369,6 +369,12 @@ class Replays:
             found.append(ReplayInfo(key.removeprefix(REPLAY), topic, done, ends))
         return found
 
+    def topic_of(self, name: str) -> str | None:
+        """Return the topic of the replay of that name; None if there is none."""
+        if self._metadata.get(REPLAY + name) is None:
+            return None
+        return self._saved(name).request.topic
+
     async def delete(self, name: str) -> bool:
         """Forget a named replay, and end its reading; False if there is none."""
         open_one = self._open.get(name)
