@@ -16,14 +16,14 @@ from pathlib import Path
 from tests.kit.aside import aside
 from tests.kit.browser import Page, browser
 from tests.server.served import running_server
-from tools.console_shots import ask
+from tools.console_stage import ask
 
 FOLDER = Path("docs/console")
 WIDTH, HEIGHT = 1000, 700
 STEP_S = 2.0
 """What a person takes for a click, or to fill a field."""
 STORY_S_MAX = 120
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 FIND = """
 (() => {
   const top = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document;
@@ -90,7 +90,7 @@ class Hand:
             x, y = self._place(what)
             self._page.value(CURSOR.replace("X -", f"{x} -").replace("Y -", f"{y} -"))
         self._pictures += 1
-        self._page.picture(FOLDER / f"story-{self._pictures}.png")
+        self._page.picture(FOLDER / f"story-{self._pictures}.webp")
         self._page.value("document.querySelector('#hand')?.remove()")
 
     def is_done(self) -> None:
@@ -171,6 +171,7 @@ def main() -> int:
         page.call("Emulation.setEmulatedMedia", features=[theme])
         page.call("Page.navigate", url=f"http://localhost:{port}/")
         page.wait("!!document.querySelector('main h1')")
+        page.wait(f"{PAINT} > 0")
         print(f"first paint after {page.value(PAINT):.0f} ms")
         tell(Hand(page), port)
     return 0

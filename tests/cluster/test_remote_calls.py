@@ -16,6 +16,7 @@ from waterclock.cluster.remote_calls import (
     UnforeseenElsewhere,
     end,
     message,
+    rights,
 )
 from waterclock.model import errors as tree
 from waterclock.model.errors import (
@@ -38,6 +39,8 @@ def test_a_call_is_these_bytes():
         b"\x00\x02" b"\x00\x00\x00\x03" b"\x00\x00\x00\x07" b"\x0cBroker/Fetch"
     )  # fmt: skip
     assert message(b"abc") == b"\x00\x00\x00\x00\x03abc"
+    assert rights(b"{}") == b"\x03\x00\x00\x00\x02{}"
+    assert rights(b"") == b""
     assert end() == b"\x01\x00\x00\x00\x00"
     failed = end(Failure("no", "Busy", {"n": 1}))
     assert failed[5:] == b'{"text":"no","error":"Busy","facts":{"n":1}}'
@@ -112,7 +115,9 @@ def test_every_error_of_the_tree_can_be_raised_again():
     kinds = [k for k in vars(tree).values() if isinstance(k, type)]
     ours = [kind for kind in kinds if issubclass(kind, WaterclockError)]
 
-    assert [type(Failure("x", kind.__name__).exception()) for kind in ours] == ours
+    # A node ends when its disk fails: but not because another's did.
+    raised = [tree.Fenced if kind is tree.StorageFailed else kind for kind in ours]
+    assert [type(Failure("x", kind.__name__).exception()) for kind in ours] == raised
 
 
 def test_an_error_that_is_a_kind_of_another_is_told_as_that():
@@ -128,6 +133,9 @@ def test_a_bug_elsewhere_keeps_its_id():
 
     assert isinstance(error, UnforeseenElsewhere)
     assert error.error_id == "ab12"
+    again = Failure.of(error).exception()  # who was asked had asked another
+    assert isinstance(again, UnforeseenElsewhere)
+    assert again.error_id == "ab12"
 
 
 def test_an_error_of_a_later_release_can_be_tried_again():

@@ -8,6 +8,8 @@
     END         nothing if all went well, else a failure in JSON
     STOP        empty, in requests: the node in front stops. A stream ends soon, in good order;
                 told a second time, at once
+    RIGHTS      of who asks, in JSON, before the first request: what it is about stands in records
+                that the node in front may not have yet
 
 The method is named as in `Broker/Fetch`. The partitions are those that the node is asked to answer
 for, where a topic has several leaders; empty: whatever the request names. A call goes one hop: who
@@ -28,13 +30,14 @@ CALL: Final = 5
 MESSAGE: Final = 0
 END: Final = 1
 STOP: Final = 2
+RIGHTS: Final = 3
 ITEM_BYTES_MAX: Final = 256 << 20
 METHOD_BYTES_MAX: Final = 255
 PARTITIONS_MAX: Final = 1_024
 
 _ITEM = Struct(">BI")
 _COUNT = Struct(">H")
-_KINDS: Final = (MESSAGE, END, STOP)
+_KINDS: Final = (MESSAGE, END, STOP, RIGHTS)
 _NAMED: Final[dict[str, type[WaterclockError]]] = {
     name: found
     for name, found in vars(tree).items()
@@ -46,8 +49,8 @@ class BadCall(BadInput):
     """What another node sent is no call, or no answer."""
 
 
-class UnforeseenElsewhere(Exception):
-    """A bug, in the node that was asked: its log has it under the id."""
+class UnforeseenElsewhere(tree.NodeFailed):
+    """A bug, in the node that was asked: its log has it under the id, and this node goes on."""
 
     def __init__(self, text: str, error_id: str) -> None:
         super().__init__(text)
@@ -65,15 +68,21 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, error: WaterclockError) -> "Failure":
         """Return what to say of an error of ours."""
+        if isinstance(error, UnforeseenElsewhere):
+            return cls(str(error), facts={"error_id": error.error_id})
         kind = next(each for each in type(error).__mro__ if _NAMED.get(each.__name__) is each)
         facts = {k: v for k, v in vars(error).items() if isinstance(v, int | str)}
         return cls(str(error), kind.__name__, facts)
 
     def exception(self) -> Exception:
-        """Return it as it was raised; an error of a later release is its nearest known kin."""
+        """Return it as it was raised; an error of a later release is its nearest known kin, and a
+        disk that failed there is `Fenced` here."""
         if not self.error:
             return UnforeseenElsewhere(self.text, str(self.facts.get("error_id", "")))
         kind = _NAMED.get(self.error, tree.Unavailable)
+        if issubclass(kind, tree.StorageFailed):
+            # That node ends, and others lead in its stead. Raised as it is, it would end this one.
+            kind = tree.Fenced
         error = kind.__new__(kind)
         # Without its constructor: the words are put together already.
         Exception.__init__(error, self.text)
@@ -136,6 +145,11 @@ class Item(NamedTuple):
 def message(body: bytes) -> bytes:
     """Return the item of a message."""
     return _ITEM.pack(MESSAGE, len(body)) + body
+
+
+def rights(texts: bytes) -> bytes:
+    """Return the item that says what who asks may do; nothing for those who may do everything."""
+    return _ITEM.pack(RIGHTS, len(texts)) + texts if texts else b""
 
 
 def stop() -> bytes:

@@ -18,6 +18,7 @@ from waterclock.server.cluster.calls.forwarding import Forwarding, remote_method
 from waterclock.server.cluster.calls.http_routing import HttpRouting
 from waterclock.server.cluster.calls.publish_answering import PublishAnswering
 from waterclock.server.cluster.calls.remote_calls import RemoteCalls
+from waterclock.server.cluster.calls.remote_cancels import RemoteCancels
 from waterclock.server.cluster.calls.remote_publish import RemotePublishes
 from waterclock.server.cluster.calls.remote_reads import READ_LOG, RemoteLogs, reading_of
 from waterclock.server.cluster.calls.remote_rights import SHARE_RIGHTS, RemoteRights, sharing_of
@@ -28,6 +29,7 @@ from waterclock.server.cluster.calls.remote_topics import (
 )
 from waterclock.server.cluster.calls.router import Router
 from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.grpc.guard import topics_of
 from waterclock.server.grpc.server import Service
 
 
@@ -39,12 +41,13 @@ class SharedTopics:
         self._cluster = cluster
         self._places = places
         remote, router = RemoteCalls(cluster.peers), Router(node.topics, places)
-        self.grpc = Forwarding(router, remote)
+        self.grpc = Forwarding(router, remote, topics_of(node))
         self.http = HttpRouting(router)
         self.topics = RemoteTopics(remote, places)
         self.rights = RemoteRights(remote, places, node.rights)
         self.publishes = RemotePublishes(cluster.peers, places, node.spawn)
         self.logs = RemoteLogs(remote, places)
+        node.pending.elsewhere = RemoteCancels(remote, places, node.pending)
         for topic in node.topics.all():
             for host in topic.partitions:
                 self._opened(topic, host)
@@ -68,6 +71,7 @@ class SharedTopics:
             remote_methods(services),
             self.grpc.check,
             self.grpc.check_still,
+            self.grpc.permit,
             tasks,
             of_nodes=of_nodes,
         )
