@@ -18,7 +18,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from waterclock.model.errors import (
@@ -211,11 +211,15 @@ class OsFile:
         What was deleted meanwhile is not durable: nobody will find it.
         """
         with self._descriptor as number:
-            try:
-                sync_descriptor(number)
-                links = os.fstat(number).st_nlink
-            except OSError as error:
-                raise self._error("sync", error) from error
+            self.sync_by(sync_descriptor, number)
+
+    def sync_by(self, sync: Callable[[int], None], number: int) -> None:
+        """The same by a call that does it, or tells how it ended; within its `descriptor`."""
+        try:
+            sync(number)
+            links = os.fstat(number).st_nlink
+        except OSError as error:
+            raise self._error("sync", error) from error
         self._check_links(links)
 
     def check_kept(self) -> None:
