@@ -146,12 +146,12 @@ class Sync:
 
     def _sync(self) -> Exception | None:
         try:
+            if self._asked is not None:
+                self._asked.result()
+                return None
             # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
             with suppress(Closed):
-                if self._asked is None:
-                    self.file.sync()
-                else:
-                    self._asked.result()
+                self.file.sync()
             self._sync_folder()
         # Any error: after it nobody knows what was written, and an owner may wait for it.
         except Exception as error:

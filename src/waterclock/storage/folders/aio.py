@@ -15,7 +15,6 @@ fsyncs are run on threads.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import errno
 import logging
@@ -73,13 +72,8 @@ class AskedFdatasync:
 
     def end(self, code: int) -> None:
         """Take in how it ended: with 0, or with the number of an error, below 0."""
-
-        def tell(_: int) -> None:
-            if code:
-                raise OSError(-code, os.strerror(-code))
-
         try:
-            self._file.sync_by(tell, self._number)
+            self._file.synced(self._number, -code)
         # Any error: after it nobody knows what was written, and an owner may wait for it.
         except Exception as error:
             self._error = error
@@ -102,7 +96,9 @@ class AioFsyncs:
         """Held by who takes in what is over, and while somebody waits for that."""
         self._iocb = ctypes.create_string_buffer(_IOCB.size)
         self._iocbs = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
+        self._iocbs_at = ctypes.addressof(self._iocbs)
         self._events = ctypes.create_string_buffer(_EVENT.size * EVENTS_MAX)
+        self._events_at = ctypes.addressof(self._events)
         # What returns at once keeps the interpreter's lock: to have it back would take longer.
         self._at_once = _system_call(ctypes.PyDLL(None, use_errno=True))
         self._waiting = _system_call(ctypes.CDLL(None, use_errno=True))
@@ -132,7 +128,7 @@ class AioFsyncs:
         self._asked[key] = asked = AskedFdatasync(self, file, number)
         fields = (key, 0, 0, FDSYNC, 0, number, 0, 0, 0, 0, TELL_EVENTFD, self._told)
         _IOCB.pack_into(self._iocb, 0, *fields)
-        if self._at_once(self._submit, self._context, 1, ctypes.addressof(self._iocbs), 0, 0) == 1:
+        if self._at_once(self._submit, self._context, 1, self._iocbs_at, 0, 0) == 1:
             return asked
         error = _error()  # nothing was begun
         del self._asked[key]
@@ -149,16 +145,20 @@ class AioFsyncs:
 
     def ended(self) -> Sequence[AskedFdatasync]:
         """Return those that are over, each once."""
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.eventfd_read(self._told)
+        except BlockingIOError:
+            pass  # by hand, as all here: it is the price of a publish
         # Else somebody waits, and tells of all that he takes in.
         if self._taking.acquire(blocking=False):
             try:
                 self._take(self._at_once, 0)
             finally:
                 self._taking.release()
-        ended = self._ended
-        return [ended.popleft() for _ in range(len(ended))]
+        ended: list[AskedFdatasync] = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        return ended
 
     def wait_for(self, asked: AskedFdatasync) -> None:
         """Return when it is over. From any thread."""
@@ -170,8 +170,7 @@ class AioFsyncs:
 
     def _take(self, call: Callable[..., int], least: int) -> None:
         """Take in what is over; wait until there are so many, or a signal comes."""
-        place = ctypes.addressof(self._events)
-        found = call(self._getevents, self._context, least, EVENTS_MAX, place, 0)
+        found = call(self._getevents, self._context, least, EVENTS_MAX, self._events_at, 0)
         if found < 0:
             error = _error()
             if error.errno != errno.EINTR:

@@ -18,7 +18,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from waterclock.model.errors import (
@@ -210,17 +210,24 @@ class OsFile:
 
         What was deleted meanwhile is not durable: nobody will find it.
         """
+        code = 0
         with self._descriptor as number:
-            self.sync_by(sync_descriptor, number)
+            try:
+                sync_descriptor(number)
+            except OSError as error:
+                code = error.errno or errno.EIO
+            self.synced(number, code)
 
-    def sync_by(self, sync: Callable[[int], None], number: int) -> None:
-        """The same by a call that does it, or tells how it ended; within its `descriptor`."""
+    def synced(self, number: int, code: int) -> None:
+        """Raise what `sync` does after the system has tried it; within its `descriptor`."""
         try:
-            sync(number)
+            if code:
+                raise OSError(code, os.strerror(code))
             links = os.fstat(number).st_nlink
         except OSError as error:
             raise self._error("sync", error) from error
-        self._check_links(links)
+        if not links:
+            self._check_links(links)
 
     def check_kept(self) -> None:
         """Raise StorageFailed if it was deleted: all that is left to know of a file whose whole
