@@ -18,6 +18,7 @@ class FakeFsyncs:
     def __init__(self) -> None:
         self.rounds: list[list[Sync]] = []
         self.learned: list[int] = []
+        self.is_idle = True
         self._on_end: list[OnFsynced] = []
 
     def submit(self, syncs: Sequence[Sync], on_end: OnFsynced) -> None:
@@ -184,6 +185,14 @@ async def test_what_is_more_than_a_few_is_one_round_for_the_threads():
 
     assert len(on.kernel.under_way) == 1
     assert [len(syncs) for syncs in on.kit.fsyncs.rounds] == [ASKED_MAX]
+
+
+async def test_while_threads_run_some_the_others_come_to_them_too():
+    on = Files()
+    on.kit.fsyncs.is_idle = False
+    await on.kit.call(*on.queues(1))
+
+    assert (len(on.kernel.under_way), len(on.kit.fsyncs.rounds)) == (0, 1)
 
 
 async def test_what_the_kernel_does_not_take_is_run_on_threads():

@@ -32,8 +32,8 @@ TOGETHER_MIN = 8
 """Measured: one sync of the file system costs as much as two or three fsyncs, and the more it
 covers the less it costs for each."""
 ASKED_MAX = 4
-"""Fsyncs that the kernel runs at once. On a disk that is slower than its partitions are many, those
-that wait are to come together."""
+"""Fsyncs that the kernel runs at once, and none while threads run any: on a disk that is slower than
+its partitions are many, those that wait are to come together."""
 SLOWER = 4
 """So many times as long as its fsyncs, and a sync of the file system waits for others' work ..."""
 SLOW_S_MIN = 0.05
@@ -228,6 +228,11 @@ class FsyncThreads:
         """What an fsync takes, by the last ones."""
         self._apart_until_s = 0.0
         self._break_s = SLOW_BREAK_S_MIN
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being run, nor waits for that, as far as can be told without waiting."""
+        return not self._todo and self._idle == len(self._threads)
 
     def submit(self, syncs: Sequence[Sync], on_end: OnFsynced) -> None:
         """Run these, each by itself or with others, then tell `on_end`, all on the threads.
@@ -439,8 +444,8 @@ class FlushTurns:
 
     def _run(self, begun: list[Sync]) -> None:
         """Have a few run by the kernel; or all by threads, that they may be synced as one."""
-        kernel = self._kernel
-        if kernel is not None and len(self._asked) + len(begun) <= ASKED_MAX:
+        kernel, count = self._kernel, len(self._asked) + len(begun)
+        if kernel is not None and count <= ASKED_MAX and self._fsyncs.is_idle:
             begun = [sync for sync in begun if not self._ask(kernel, sync)]
         if begun:
             self._fsyncs.submit(begun, self._fsynced)
