@@ -140,15 +140,18 @@ async def test_while_somebody_waits_for_a_slow_one_the_loop_hears_of_others(foun
     """Only one takes in what is over at a time: he must tell the loop of what was not his."""
     heard: list[AskedFdatasync] = []
     is_waiting, is_changed = threading.Event(), asyncio.Event()
-    found.listen(
-        asyncio.get_running_loop(), lambda: (heard.extend(found.ended()), is_changed.set())
-    )
+
+    def hear() -> None:
+        heard.extend(found.ended())
+        is_changed.set()
+
+    found.listen(asyncio.get_running_loop(), hear)
     slow = asked_of(found, written(folder, "slow"))
     real = found._waiting
 
     def noted(*arguments: int) -> int:
         is_waiting.set()
-        return real(*arguments)
+        return int(real(*arguments))
 
     found._waiting = noted
     waiting = threading.Thread(target=slow.result)

@@ -160,7 +160,7 @@ class Files:
 
 
 def problems(queues: list[FakeQueue]) -> list[list[str | None]]:
-    return [[error and str(error) for error, _ in queue.heard] for queue in queues]
+    return [[None if error is None else str(error) for error, _ in q.heard] for q in queues]
 
 
 async def test_a_few_fsyncs_are_run_by_the_kernel_and_end_in_the_turn_that_hears_of_them():

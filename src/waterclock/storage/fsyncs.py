@@ -32,8 +32,8 @@ TOGETHER_MIN = 8
 """Measured: one sync of the file system costs as much as two or three fsyncs, and the more it
 covers the less it costs for each."""
 ASKED_MAX = 4
-"""Fsyncs that the kernel runs at once, and none while threads run any: on a disk that is slower than
-its partitions are many, those that wait are to come together."""
+"""Fsyncs that the kernel runs at once, and none are begun while threads run any: of many partitions,
+those that wait are to come together."""
 SLOWER = 4
 """So many times as long as its fsyncs, and a sync of the file system waits for others' work ..."""
 SLOW_S_MIN = 0.05

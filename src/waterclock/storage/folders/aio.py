@@ -145,10 +145,10 @@ class AioFsyncs:
 
     def ended(self) -> Sequence[AskedFdatasync]:
         """Return those that are over, each once."""
-        try:
+        try:  # noqa: SIM105 - a `with` is an object more, for each publish
             os.eventfd_read(self._told)
         except BlockingIOError:
-            pass  # by hand, as all here: it is the price of a publish
+            pass
         # Else somebody waits, and tells of all that he takes in.
         if self._taking.acquire(blocking=False):
             try:
