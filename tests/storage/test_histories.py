@@ -117,7 +117,7 @@ def take_for_done_what_the_kernel_was_asked_for(patch: pytest.MonkeyPatch) -> No
     patch.setattr(SimulatedAsked, "result", lambda asked: None)
 
 
-def ask_the_disk_again_after_the_kernel_was_told(patch: pytest.MonkeyPatch) -> None:
+def ask_the_disk_again_after_the_kernel_has_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sync, "begin", lambda sync, kernel: kernel.begin(sync.file))
 
 
@@ -152,7 +152,7 @@ PLANTS: list[tuple[Plant, int]] = [
     (trust_pages_of_a_failed_fsync, 4),
     (use_a_log_that_was_opened_without_its_fsync, 2),
     (take_for_done_what_the_kernel_was_asked_for, 0),
-    (ask_the_disk_again_after_the_kernel_was_told, 0),
+    (ask_the_disk_again_after_the_kernel_has_heard, 0),
     (rewrite_before_flushing, 2),
     (drop_ids_with_their_messages, 2),
     (sync_a_moving_target, 9),

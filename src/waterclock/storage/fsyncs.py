@@ -32,8 +32,8 @@ TOGETHER_MIN = 8
 """Measured: one sync of the file system costs as much as two or three fsyncs, and the more it
 covers the less it costs for each."""
 ASKED_MAX = 4
-"""Fsyncs that the kernel runs at once, and none are begun while threads run any: of many partitions,
-those that wait are to come together."""
+"""Fsyncs that the kernel runs at once, and none are begun while threads run any: those of many
+partitions are to come together."""
 SLOWER = 4
 """So many times as long as its fsyncs, and a sync of the file system waits for others' work ..."""
 SLOW_S_MIN = 0.05
@@ -453,7 +453,7 @@ class FlushTurns:
     def _ask(self, kernel: AsyncFsyncs, sync: Sync) -> bool:
         if not self._is_listening:
             assert self._loop is not None
-            kernel.listen(self._loop, self._kernel_told)
+            kernel.listen(self._loop, self._kernel_ended)
             self._is_listening = True
         begun_s = time.perf_counter()
         asked = sync.begin(kernel)
@@ -462,7 +462,7 @@ class FlushTurns:
         self._asked[asked] = (sync, begun_s)
         return True
 
-    def _kernel_told(self) -> None:
+    def _kernel_ended(self) -> None:
         """Finish what the kernel has run, in this turn of the loop."""
         assert self._kernel is not None
         for asked in self._kernel.ended():

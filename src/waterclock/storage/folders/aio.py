@@ -108,7 +108,7 @@ class AioFsyncs:
             raise _error()
         self._context = context.value
         try:
-            self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError:
             self._at_once(self._destroy, self._context, 0, 0, 0, 0)
             raise
@@ -126,7 +126,7 @@ class AioFsyncs:
             return None
         key = next(self._keys)
         self._asked[key] = asked = AskedFdatasync(self, file, number)
-        fields = (key, 0, 0, FDSYNC, 0, number, 0, 0, 0, 0, TELL_EVENTFD, self._told)
+        fields = (key, 0, 0, FDSYNC, 0, number, 0, 0, 0, 0, TELL_EVENTFD, self._eventfd)
         _IOCB.pack_into(self._iocb, 0, *fields)
         if self._at_once(self._submit, self._context, 1, self._iocbs_at, 0, 0) == 1:
             return asked
@@ -141,12 +141,12 @@ class AioFsyncs:
     def listen(self, loop: asyncio.AbstractEventLoop, on_ended: Callable[[], None]) -> None:
         """Have the loop call whenever there are some that `ended`."""
         self._loop = loop
-        loop.add_reader(self._told, on_ended)
+        loop.add_reader(self._eventfd, on_ended)
 
     def ended(self) -> Sequence[AskedFdatasync]:
         """Return those that are over, each once."""
         try:  # noqa: SIM105 - a `with` is an object more, for each publish
-            os.eventfd_read(self._told)
+            os.eventfd_read(self._eventfd)
         except BlockingIOError:
             pass
         # Else somebody waits, and tells of all that he takes in.
@@ -166,7 +166,7 @@ class AioFsyncs:
             with self._taking:
                 if not asked.is_over:
                     self._take(self._waiting, 1)
-            os.eventfd_write(self._told, 1)  # the loop may have been kept from looking
+            os.eventfd_write(self._eventfd, 1)  # the loop may have been kept from looking
 
     def _take(self, call: Callable[..., int], least: int) -> None:
         """Take in what is over; wait until there are so many, or a signal comes."""
@@ -188,12 +188,12 @@ class AioFsyncs:
             return
         self._is_closed = self._is_refused = True
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._told)
+            self._loop.remove_reader(self._eventfd)
         with self._taking:
             while self._asked:
                 self._take(self._waiting, 1)
         self._at_once(self._destroy, self._context, 0, 0, 0, 0)
-        os.close(self._told)
+        os.close(self._eventfd)
 
 
 def aio_at(path: Path) -> AioFsyncs | None:
