@@ -35,7 +35,7 @@ class Kit:
             now_ms=START_MS,
             new_log_id=b"l" * 16,
         )
-        self.threads = BackgroundThreads(kernel=self.kernel and self.kernel())
+        self.threads = BackgroundThreads(kernel=None if self.kernel is None else self.kernel())
         self.failures: list[WaterclockError] = []
         self.fsyncs = Histogram()
         self.queue = FlushQueue(
