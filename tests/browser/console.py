@@ -23,6 +23,10 @@ window.fetch = async (path, options) => {
   asked.push(call);
   const answer = await ask(path, options);
   call.status = answer.status;
+  const json = answer.json.bind(answer);
+  // Once what came has been shown: the page does so before the next task.
+  answer.json = () => json().finally(() => setTimeout(() => { call.isTaken = true; }));
+  call.isTaken = !/^application\\/json/.test(answer.headers.get("Content-Type"));
   return answer;
 };
 addEventListener("error", (event) => wrong.push(event.message));

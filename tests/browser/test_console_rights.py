@@ -31,7 +31,7 @@ PLACES = (
 )  # fmt: skip
 SETTLED = """
 document.querySelectorAll("main h1:not([data-old])").length === 1
-&& asked.every((call) => call.status || /console.live|events|ends/.test(call.path))
+&& asked.every((call) => call.isTaken || /console.live|events|ends/.test(call.path))
 """
 OLD = "document.querySelector('main h1').dataset.old = 1"
 PRESS_ALL = """
