@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.sidecars import due as due_module
+from waterclock.log.sidecars import opened as opened_module
 from waterclock.log.sidecars.due import DueDelta, Int64s, NetDelta, endings_of, open_scheduled
 from waterclock.log.sidecars.endings import Ending
 
@@ -153,7 +153,7 @@ def test_how_a_scheduled_message_ended_is_told_while_it_is_written_and_afterward
 
 
 def test_no_call_copies_more_than_a_piece_however_much_there_is(monkeypatch):
-    monkeypatch.setattr(due_module, "PIECE_ROWS_MAX", 64)
+    monkeypatch.setattr(opened_module, "PIECE_ROWS_MAX", 64)
     copied: list[int] = []
     concatenate = np.concatenate
 
