@@ -137,13 +137,12 @@ class NetDelta:
         found[is_among(offsets, self.cancelled)] = Ending.CANCELLED
         found[is_among(offsets, self.expired)] = Ending.EXPIRED
 
-    def encode(self) -> memoryview:
-        """Return the body of the `.due` side-car."""
+    def encode(self) -> list[memoryview]:
+        """Return the body of the `.due` side-car, in parts: it may be too large to be copied."""
         single = (self.retired, self.cancelled, self.expired)
         counts = np.array([len(self.opened), len(self.moved), *map(len, single)], np.int64)
         arrays = (self.opened, self.opened_due, self.moved, self.moved_due, *single)
-        # One copy of what may be large, and no more.
-        return np.concatenate([counts, *arrays]).view(np.uint8).data
+        return [np.ascontiguousarray(part).view(np.uint8).data for part in (counts, *arrays)]
 
     @classmethod
     def decode(cls, body: memoryview) -> "NetDelta | None":
