@@ -21,12 +21,16 @@ from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
 from waterclock.log.lone_message import LoneMessage, parse_any
 from waterclock.log.lone_rows import LoneRows
+from waterclock.log.partitioner import (
+    partition_of_key,
+    partitions_of_keys,
+    partitions_of_messages,
+)
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
 from waterclock.model.message import Acks
 from waterclock.model.names import check_not_own
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.spread_batch import SpreadBatch
 from waterclock.node.topics import Topic, Topics
 
@@ -168,14 +172,13 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     if isinstance(batch, LoneMessage):
         return partition_of_key(batch.first_id if batch.key is None else batch.key, count)
     keys = batch.rows.column("key")
-    keyless: int | Int32s = 0
     if keys.null_count and is_sticky:
         keyless = partition_of_key(batch.ids[0].as_py(), count)
         if keys.null_count == len(keys):
             return keyless
-    elif keys.null_count:
-        keyless = partitions_of_keys(batch.ids, count)
-    found = partitions_of_keys(keys, count, keyless=keyless)
+        found = partitions_of_keys(keys, count, keyless=keyless)
+    else:
+        found = partitions_of_messages(keys, batch.ids, count)
     return int(found[0]) if bool((found == found[0]).all()) else found
 
 
