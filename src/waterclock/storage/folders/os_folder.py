@@ -32,6 +32,7 @@ from waterclock.model.errors import (
 )
 from waterclock.storage.folders.folder import Bytes
 from waterclock.storage.folders.mapped_file import MappedFile
+from waterclock.storage.folders.write_out import write_out
 
 LOCK_NAME = "LOCK"
 """The entry `lock` writes its process id to; listed by `names`, refused by the rest."""
@@ -204,6 +205,13 @@ class OsFile:
         except OSError as error:
             raise self._error("truncate", error) from error
         self._size = size
+
+    def write_out(self, start: int, end: int, *, waits: bool) -> None:
+        with self._descriptor as number:
+            try:
+                write_out(number, start, end, waits=waits)
+            except OSError as error:
+                raise self._error("write out", error) from error
 
     def sync(self) -> None:
         """Make all written so far durable; never reported full, for nothing can be retried.
