@@ -135,7 +135,9 @@ class Publisher:
             host = topic.partition(where)
             appended = await host.publish(batch, allow_duplicate=allow_duplicate, acks=acks)
             return _answer(where, appended)
-        hosts = [topic.partition(number) for number in where.tolist()]
+        numbers = where.tolist()
+        by_number = {number: topic.partition(number) for number in set(numbers)}
+        hosts = [by_number[number] for number in numbers]
         if hosts[0].role == "alone":
             spread = SpreadBatch(batch, hosts, where)
             spread.append(now_ms=self._clock.now_ms(), allow_duplicate=allow_duplicate)
@@ -215,15 +217,15 @@ def _joined(where: Int32s, order: Int64s, answers: list[Appended]) -> Published:
         found.extend(appended.offsets)
     offsets = np.empty(len(where), np.int64)
     offsets[order] = found
-    return _spread_answer(where, offsets.tolist(), np.sort(order[repeats]).tolist())
+    return _spread_answer(where, offsets, np.sort(order[repeats]).tolist())
 
 
-def _spread_answer(where: Int32s, offsets: list[int], repeats: list[int]) -> Published:
+def _spread_answer(where: Int32s, offsets: Int64s, repeats: list[int]) -> Published:
     return Published(
         len(where),
         int(where[0]),
-        offsets[0],
-        offsets=np.array(offsets, np.int64),
+        int(offsets[0]),
+        offsets=offsets,
         partitions=where,
         duplicates=np.array(repeats, np.int64) if repeats else None,
     )
