@@ -23,7 +23,9 @@ def array(values: list[int]) -> Int64s:
 
 @given(BATCHES)
 def test_what_is_added_comes_back_in_its_order(batches):
-    opened, offsets, due = Opened(), [], []
+    opened = Opened()
+    offsets: list[int] = []
+    due: list[int] = []
     for steps, least, later in batches:
         start = offsets[-1] if offsets else 0
         offsets += (start + np.cumsum(steps)).tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waterclock.storage.folders import write_out as module
-from waterclock.storage.folders.write_out import write_in_steps
+from waterclock.storage.folders.write_out import Bytes, write_in_steps
 
 STEP = 16
 
@@ -35,7 +35,9 @@ def small_steps(monkeypatch):
 @pytest.mark.parametrize("seed", range(20))
 def test_every_byte_is_written_once_in_its_place_however_parts_are_cut(seed):
     rng = random.Random(seed)
-    parts = [rng.randbytes(rng.choice([0, 1, 5, STEP, 3 * STEP + 1])) for _ in range(8)]
+    parts: list[Bytes] = [
+        rng.randbytes(rng.choice([0, 1, 5, STEP, 3 * STEP + 1])) for _ in range(8)
+    ]
     parts.append(np.frombuffer(rng.randbytes(24), np.int64).view(np.uint8).data)
     parts.append(np.empty(0, np.int64).view(np.uint8).data)
     file = RecordingFile()

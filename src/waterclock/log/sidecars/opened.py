@@ -20,7 +20,7 @@ class _Piece(NamedTuple):
     """Messages whose offsets ascend. Both columns are distances, from `first` and `least_due`."""
 
     first: int
-    count: int
+    rows: int
     offsets: npt.NDArray[np.uint32] | Int64s | None
     """None: they follow each other."""
     least_due: int
@@ -28,7 +28,7 @@ class _Piece(NamedTuple):
 
     def columns(self) -> tuple[Int64s, Int64s]:
         if self.offsets is None:
-            offsets = np.arange(self.first, self.first + self.count)
+            offsets = np.arange(self.first, self.first + self.rows)
         else:
             offsets = np.add(self.offsets, self.first, dtype=np.int64)
         return offsets, np.add(self.due, self.least_due, dtype=np.int64)
@@ -43,7 +43,7 @@ class Opened:
         self._pieces: list[_Piece] = []
 
     def __len__(self) -> int:
-        return sum(piece.count for piece in self._pieces)
+        return sum(piece.rows for piece in self._pieces)
 
     def __repr__(self) -> str:
         return f"<Opened {len(self)} scheduled messages in {self.size_bytes} bytes>"
@@ -68,7 +68,7 @@ class Opened:
             return
         pieces = self._pieces
         pieces.append(_packed(offsets, due_ms))
-        while len(pieces) > 1 and _is_worth_joining(pieces[-2].count, pieces[-1].count):
+        while len(pieces) > 1 and _is_worth_joining(pieces[-2].rows, pieces[-1].rows):
             together = [piece.columns() for piece in pieces[-2:]]
             joined = _packed(*(np.concatenate(column) for column in zip(*together, strict=True)))
             pieces[-2:] = [joined]
@@ -79,7 +79,7 @@ class Opened:
         offsets, due = np.empty(len(self), np.int64), np.empty(len(self), np.int64)
         start = 0
         for piece in self._pieces:
-            end = start + piece.count
+            end = start + piece.rows
             offsets[start:end], due[start:end] = piece.columns()
             start = end
         return offsets, due

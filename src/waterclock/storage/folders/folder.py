@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waterclock.model.errors import StorageFull
-from waterclock.storage.folders.write_out import write_in_steps
+from waterclock.storage.folders.write_out import Bytes, write_in_steps
 
-Bytes = bytes | bytearray | memoryview
+__all__ = ["TEMPORARY", "Bytes", "File", "Folder", "create_temporary", "write_whole"]
 
 TEMPORARY = ".tmp"
 """Ending of files that are being written; whatever bears it after a crash was never finished."""

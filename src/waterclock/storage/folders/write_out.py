@@ -14,19 +14,26 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from waterclock.model.units import KIB
 
-if TYPE_CHECKING:
-    from waterclock.storage.folders.folder import Bytes, File
+Bytes = bytes | bytearray | memoryview
 
 STEP_BYTES = 256 * KIB
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 _MISSING = frozenset({errno.ENOSYS, errno.ESPIPE, errno.EINVAL, errno.EOPNOTSUPP})
 
 
-def write_in_steps(file: "File", position: int, parts: "Sequence[Bytes]") -> None:
+class WrittenOut(Protocol):
+    """What of a `File` is needed here."""
+
+    def write(self, position: int, parts: Sequence[Bytes]) -> None: ...
+
+    def write_out(self, start: int, end: int, *, waits: bool) -> None: ...
+
+
+def write_in_steps(file: WrittenOut, position: int, parts: Sequence[Bytes]) -> None:
     """Write all parts at `position`, a step behind the disk. Sync the file after it, as ever."""
     steps = list(_steps(parts))
     before: tuple[int, int] | None = None
@@ -41,7 +48,7 @@ def write_in_steps(file: "File", position: int, parts: "Sequence[Bytes]") -> Non
         position = end
 
 
-def _steps(parts: "Sequence[Bytes]") -> "Iterator[list[Bytes]]":
+def _steps(parts: Sequence[Bytes]) -> Iterator[list[Bytes]]:
     step: list[Bytes] = []
     room = STEP_BYTES
     for part in parts:
