@@ -10,10 +10,9 @@ import pytest
 from tests.spark.report_samples import bin_of
 from tests.spark.spark_node import SparkNode
 from waterclock.model.errors import BadInput, UnknownTopic
-from waterclock.spark.jobs import job
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.progress import SilentReporter
-from waterclock.spark.jobs.report import queries, report
+from waterclock.spark.jobs.report import report
 from waterclock.spark.jobs.report.figures import BIN_SQL
 from waterclock.spark.jobs.report.report import ReportOptions
 
@@ -67,20 +66,8 @@ def filled(spark: Any, own_node: SparkNode, topic: str) -> tuple[SparkNode, str]
     return own_node, topic
 
 
-@pytest.mark.parametrize(("small_bytes", "loads"), [(queries.SMALL_BYTES, 1), (0, 3)])
-def test_the_figures_are_what_is_in_the_topic(
-    spark, filled, tmp_path, monkeypatch, small_bytes, loads
-):
+def test_the_figures_are_what_is_in_the_topic(spark, filled, tmp_path):
     node, topic = filled
-    loaded: list[str] = []
-    read = job.read
-
-    def reading(*args: Any, schema: str, **more: Any) -> Any:
-        loaded.append(schema)
-        return read(*args, schema=schema, **more)
-
-    monkeypatch.setattr(queries, "read", reading)
-    monkeypatch.setattr(queries, "SMALL_BYTES", small_bytes)
     node.client.publish(topic, b"unread", partition=0)
     published_ms = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 == published_ms:
@@ -89,7 +76,6 @@ def test_the_figures_are_what_is_in_the_topic(
     summary = made(spark, node, tmp_path / "report.html")
 
     said = json.loads(json.dumps(summary.plain()))
-    assert len(loaded) == loads + 1  # and the dead letters
     (figures,) = said["report"]["topics"]
     assert figures["topic"] == topic
     assert summary.rows == figures["messages"] == 14

@@ -1,9 +1,5 @@
 """What Spark counts for a report: a pass each for times, keys, ids and dead letters.
 
-To plan a read takes two processes of Python and most of a second, however little there is. So a
-small topic is read once, and kept in memory for the passes; of a large one each pass reads what it
-looks at and no more.
-
 Every query groups and counts in the executors; what comes to the driver is as many rows as the page
 shows, whatever the size of the topic. Bodies are not read into the JVM: their sizes are enough.
 """
@@ -14,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from waterclock.model.units import MIB
 from waterclock.spark.jobs.job import JobOptions, read
 from waterclock.spark.jobs.report.figures import BIN_SQL, DeadReason, HotKey, SpreadRow
 from waterclock.spark.jobs.report.number_text import key_text
@@ -23,18 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HOT_KEYS = 10
-SMALL_BYTES = 128 * MIB
-"""The log of a topic that is read once. No column is larger than what it was made of."""
-COLUMNS = {
-    "partition": "int",
-    "value_bytes": "int",
-    "append_time": "timestamp",
-    "due_time": "timestamp",
-    "fire_time": "timestamp",
-    "key": "binary",
-    "message_id": "binary",
-}
-"""What the passes look at."""
 REASONS_MAX = 50
 REASON_CHARS_MAX = 200
 
@@ -48,37 +31,23 @@ class KeyCounts:
 
 
 class Queries:
-    """The questions about one topic, within given bounds. Close them in the end."""
+    """The questions about one topic, within given bounds."""
 
     def __init__(
-        self,
-        spark: "SparkSession",
-        options: JobOptions,
-        topic: str,
-        bounds: Mapping[str, object],
-        *,
-        size_bytes: int,
+        self, spark: "SparkSession", options: JobOptions, topic: str, bounds: Mapping[str, object]
     ) -> None:
-        """`size_bytes` is that of the topic's log."""
         self._spark = spark
         self._options = options
         self._topic = topic
         self._bounds = bounds
-        self._whole: DataFrame | None = None
-        if size_bytes <= SMALL_BYTES:
-            self._whole = self._load(*COLUMNS).persist()
-
-    def close(self) -> None:
-        """Let go of what was kept in memory."""
-        if self._whole is not None:
-            self._whole.unpersist()
 
     def spread(self, *, start_ms: int, step_ms: int) -> list[SpreadRow]:
         """Count messages by partition, span of time, and how late they fired."""
         slot = f"cast((unix_millis(append_time) - {start_ms}L) div {step_ms}L as int) as slot"
         late = "unix_millis(fire_time) - unix_millis(due_time) as ms"
         rows = (
-            self._read("partition", "value_bytes", "append_time", "due_time", "fire_time")
+            self._read("partition int, value_bytes int, append_time timestamp, "
+                       "due_time timestamp, fire_time timestamp")
             .selectExpr("partition", "value_bytes", slot, late)
             .selectExpr("partition", "value_bytes", "slot", "ms",
                         f"case when ms is not null then {BIN_SQL} end as bin")
@@ -96,7 +65,7 @@ class Queries:
 
     def keys(self) -> KeyCounts:
         """Count messages by key; return the hottest, and how many keys there are."""
-        counted = self._read("partition", "key").groupBy("partition", "key").count()
+        counted = self._read("partition int, key binary").groupBy("partition", "key").count()
         counted.persist()
         try:
             totals = (
@@ -135,7 +104,7 @@ class Queries:
         three hundred thousand reports.
         """
         row = (
-            self._read("partition", "message_id")
+            self._read("partition int, message_id binary")
             .groupBy("partition", f.xxhash64("message_id").alias("id"))
             .count()
             .agg(f.coalesce(f.sum(f.expr("count - 1")), f.lit(0)).alias("more"))
@@ -175,14 +144,11 @@ class Queries:
             for row in rows
         )
 
-    def _read(self, *columns: str) -> "DataFrame":
-        return self._load(*columns) if self._whole is None else self._whole.select(*columns)
-
-    def _load(self, *columns: str) -> "DataFrame":
+    def _read(self, schema: str) -> "DataFrame":
         return read(
             self._spark,
             self._options,
-            schema=", ".join(f"{name} {COLUMNS[name]}" for name in columns),
+            schema=schema,
             topic=self._topic,
             failOnDataLoss="false",
             **self._bounds,

@@ -8,7 +8,7 @@ changes nothing, so it can be made as often as one likes.
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -161,15 +161,13 @@ class Subject:
             "startingTimestamp": since_ms,
             "endingTimestamp": until_ms if until_ms is not None else now_ms + 1,
         }
-        size_bytes = sum(each.size_bytes for each in self.topic.partitions)
-        queries = Queries(self.spark, self.options, self.topic.name, bounds, size_bytes=size_bytes)
-        with closing(queries):
-            with self._stage("counting messages"):
-                spread = queries.spread(start_ms=start_ms, step_ms=step_ms)
-            with self._stage("counting keys"):
-                keys = queries.keys()
-            with self._stage("looking for repeated ids"):
-                duplicates = queries.duplicates()
+        queries = Queries(self.spark, self.options, self.topic.name, bounds)
+        with self._stage("counting messages"):
+            spread = queries.spread(start_ms=start_ms, step_ms=step_ms)
+        with self._stage("counting keys"):
+            keys = queries.keys()
+        with self._stage("looking for repeated ids"):
+            duplicates = queries.duplicates()
         messages = sum(row[3] for row in spread)
         by_partition: dict[int, int] = {}
         for row in spread:
