@@ -3,9 +3,11 @@
     python -m benchmarks.console              the table, then one line of JSON
     python -m benchmarks.console --record     also writes RESULTS.md
 
-The node has 1,000 topics, every tenth with a group. Its processor time is read from the system, in
-turns: with nobody looking, with one page open, and with ten, each at the view and the order that
-people have. What is idle without them is subtracted, so the cost is that of the pages alone.
+The node has 1,000 topics, every tenth with a group, every twentieth with messages to come. Its
+processor time is read from the system, in turns: with nobody looking, with one page open, and with
+ten, each at the view and the order that people have, and each asking for the rest of what it shows
+as often as the page does. What is idle without them is subtracted, so the cost is that of the pages
+alone.
 """
 
 import argparse
@@ -13,8 +15,10 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import NamedTuple
 
 from benchmarks.harness import Bar, Report, rounds_of, scale, scaled
 from benchmarks.machine import facts, scratch_folder
@@ -27,17 +31,41 @@ TOPICS = 1_000
 SECONDS = 10.0
 COST_BAR = Bar(3.0, is_floor=False)
 SIZE_BAR = Bar(300.0, is_floor=False)
-VIEWS = (
-    "view=overview",
-    "view=topics&limit=50",
-    "view=topics&sort=in&descending=true&limit=50",
-    "view=topics&sort=pending&descending=true&limit=200",
-    "view=topics&filter=7&limit=50",
-    "view=groups&limit=50",
-    "view=groups&sort=lag&descending=true&limit=50",
-    "view=deadLetters&limit=50",
-    "view=topics&start=500&limit=50",
-    "view=overview",
+SCHEDULED = [f"topic-{20 * number}" for number in range(20)]
+"""Those that the page of the schedule asks about."""
+
+
+class Looking(NamedTuple):
+    """A page: what it is told, and what it asks for every so many seconds."""
+
+    view: str
+    asks: Mapping[float, Sequence[str]] = {}
+
+
+PAGES = (
+    Looking("view=overview"),
+    Looking("view=topics&limit=50"),
+    Looking("view=topics&sort=in&descending=true&limit=50"),
+    Looking(
+        "view=topics&sort=pending&descending=true&limit=200",  # the schedule
+        {
+            5.0: [
+                *(
+                    f"/topics/{t}/scheduled/count?fromMs={{now}}&stepMs=60000&steps=60"
+                    for t in SCHEDULED
+                ),
+                *(f"/topics/{t}/scheduled?limit=30&values=true" for t in SCHEDULED),
+                "/recurrences",
+            ],
+            20.0: ["/history?range=hour"],
+        },
+    ),
+    Looking("view=topics&filter=7&limit=50"),
+    Looking("view=overview", {5.0: ["/topics/topic-0", "/history?topic=topic-0"]}),  # of a topic
+    Looking("view=groups&limit=50"),
+    Looking("view=overview", {2.0: ["/topics/topic-0/groups/g"]}),  # of a group
+    Looking("view=deadLetters&limit=50"),
+    Looking("view=overview", {5.0: ["/streams?limit=50&start=0"]}),
 )
 
 
@@ -54,24 +82,41 @@ def fill(server: Server) -> None:
     for number in range(scaled(TOPICS, least=20)):
         topic = f"topic-{number}"
         ask(server, "POST", f"/topics/{topic}/messages", {"value": "x"})
+        if number % 20 == 0:
+            later = [{"value": "x", "delay": f"{n + 1}m"} for n in range(50)]
+            ask(server, "POST", f"/topics/{topic}/messages", {"messages": later})
         if number % 10 == 0:
             ask(server, "GET", f"/topics/{topic}/messages?group=g&limit=1&wait=0s")
 
 
 @contextmanager
-def looking(server: Server, views: Sequence[str]) -> Iterator[None]:
+def looking(server: Server, looks: Sequence[Looking]) -> Iterator[None]:
     """Have pages open, and read what they are told, until the end of the block."""
     is_over = threading.Event()
     pages = [
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/console/live?{view}")
-        for view in views
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/console/live?{look.view}")
+        for look in looks
     ]
+
+    def poll(seconds: float, paths: Sequence[str]) -> None:
+        line = HTTPConnection("127.0.0.1", server.port)
+        while True:
+            for path in paths:
+                line.request("GET", path.format(now=int(time.time() * 1_000)))
+                answer = line.getresponse()
+                assert answer.status == 200, path
+                answer.read()
+            if is_over.wait(seconds):
+                line.close()
+                return
 
     def read(page: "urllib.request._UrlopenRet") -> None:
         while not is_over.is_set():
             page.readline()
 
+    polls = [item for look in looks for item in look.asks.items()]
     threads = [threading.Thread(target=read, args=(page,)) for page in pages]
+    threads += [threading.Thread(target=poll, args=item) for item in polls]
     for thread in threads:
         thread.start()
     try:
@@ -84,9 +129,9 @@ def looking(server: Server, views: Sequence[str]) -> Iterator[None]:
             page.close()
 
 
-def percent(server: Server, views: Sequence[str]) -> float:
+def percent(server: Server, looks: Sequence[Looking]) -> float:
     """Give what the node takes of a core while pages are open."""
-    with looking(server, views):
+    with looking(server, looks):
         began, before = time.monotonic(), cpu_seconds(server.group)
         time.sleep(max(1.0, SECONDS * scale()))
         spent = cpu_seconds(server.group) - before
@@ -113,9 +158,9 @@ def main() -> None:
             tick("topics")
             fill(server)
             for _ in range(rounds_of(ROUNDS)):
-                for name, views in (("idle", ()), ("one", VIEWS[1:2]), ("ten", VIEWS)):
+                for name, looks in (("idle", ()), ("one", PAGES[1:2]), ("ten", PAGES)):
                     tick(name)
-                    samples[name].append(percent(server, views))
+                    samples[name].append(percent(server, looks))
     for name in ("one", "ten"):
         costs = [max(0.0, a - b) for a, b in zip(samples[name], samples["idle"], strict=True)]
         bar = COST_BAR if name == "ten" else None

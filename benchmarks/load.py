@@ -42,9 +42,11 @@ function init(args)
   end
   file:close()
   -- Of several threads, each has a part of the list to itself.
-  local part = count / tonumber(args[2])
-  requests = {unpack(requests, number * part + 1, number * part + part)}
-  count = part
+  local all, part = requests, count / tonumber(args[2])
+  requests, count = {}, part
+  for i = 1, part do
+    requests[i] = all[number * part + i]
+  end
   -- wrk asks the first thread for one request to look at it: the last, so that the first is the
   -- first.
   at = number == 0 and count - 1 or 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.kit.aside import aside
 from tests.kit.browser import Page, browser
 from tests.server.served import running_server
-from tools.console_shots import ask
+from tools.console_stage import ask
 
 FOLDER = Path("docs/console")
 WIDTH, HEIGHT = 1000, 700
@@ -90,7 +90,7 @@ class Hand:
             x, y = self._place(what)
             self._page.value(CURSOR.replace("X -", f"{x} -").replace("Y -", f"{y} -"))
         self._pictures += 1
-        self._page.picture(FOLDER / f"story-{self._pictures}.png")
+        self._page.picture(FOLDER / f"story-{self._pictures}.webp")
         self._page.value("document.querySelector('#hand')?.remove()")
 
     def is_done(self) -> None:

@@ -2,11 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.browser.test_console import Console, page
+from tests.browser.console import Console
 from tests.kit.aside import aside
 from tests.server.served import running_server
-
-__all__ = ["page"]
 
 BACK, ON = "$('.pager button').click()", "$('.pager button:last-child').click()"
 

@@ -1,11 +1,10 @@
 """The console of a node that asks for credentials: whoever looks sees and does what they may."""
 
 import json
+from urllib.parse import quote
 
-from tests.browser.test_console import SERIOUS, Console, axe, narrow, page
+from tests.browser.console import EVIL, SERIOUS, Console, narrow
 from tests.server.secure_serving import secure_node
-
-__all__ = ["axe", "page"]
 
 
 def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_path, axe):
@@ -13,8 +12,9 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         for topic in ("mine.a", "theirs.b"):
             node.ask("POST", "/topics", node.admin, {"topic": topic})
         reader = node.add("reader", read="mine.*").removeprefix("Bearer ")
-        console = Console(page, node.port)
-        console.open(scheme="https")
+        console = Console(page, node.port, node)
+        console.bearer = ""
+        console.open()
         console.shows("This node asks who you are.")
         login = "const f = $('textarea'); f.value = {}; $('form button').click()"
         console.do(login.replace("{}", "'nonsense'"))
@@ -41,7 +41,10 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         console.shows("This node asks who you are.")
         console.do(login.replace("{}", json.dumps(node.admin.removeprefix("Bearer "))))
         console.shows("Audit")
+        node.ask("DELETE", f"/streams/{quote(EVIL, safe='')}", f"Bearer {reader}")
         console.go("audit", "createTopic")
+        console.shows(EVIL)  # what was refused was about that
+        assert page.value("document.querySelectorAll('main img').length") == 0
         console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
         for theme in ("light", "dark", "dark, on a phone", "light, on a phone"):
             colour, _, where = theme.partition(", ")

@@ -7,9 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from asyncio.subprocess import Process
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from waterclock.cli.commands.cluster.local import LocalCluster, NodeChild
+from waterclock.cli.commands.cluster.plan import LocalNode
+from waterclock.model.config import load_config
 
 GOOD = """
 import json, os, signal, sys
@@ -128,6 +134,20 @@ def test_when_the_last_node_has_ended_the_command_fails():
         assert it.line() == "node-1 was killed (SIGKILL)\n"
         assert it.line() == "error: no node is left\n"
         assert it.process.wait() == 1
+
+
+async def test_a_node_that_is_being_started_when_all_are_to_stop_stops_too():
+    class Late(NodeChild):
+        async def start(self, words: Sequence[str], **given: Any) -> Process:
+            cluster._stop()  # no node is there yet to be told
+            return await super().start(words, **given)
+
+    child = Late(LocalNode("node-1", Path(), 0, 0, ""), [sys.executable, "-c", GOOD], "")
+    config = load_config(yaml_text="", environ={}, flags={})
+    cluster = LocalCluster(config, [child], None, as_json=True)
+    await cluster.run()
+
+    assert child.end_text() == "was killed (SIGTERM)"
 
 
 def test_no_node_outlives_a_command_that_is_killed():

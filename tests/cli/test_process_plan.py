@@ -32,6 +32,7 @@ from waterclock.cluster.coordinator.requests import Put, Txn
 from waterclock.cluster.coordinator.store import Store
 from waterclock.model.config import Config, load_config
 from waterclock.model.errors import BadConfig, BadInput
+from waterclock.runtime import supervisor
 from waterclock.server.cluster.processes.metrics import merged
 
 KEYS = Keys("waterclock")
@@ -169,6 +170,20 @@ def test_a_process_that_starts_reads_its_settings_again_once_it_is_ready():
     second.became_ready({"pid": 3})
 
     assert second.signals == [SIGHUP]
+
+
+def test_the_supervisor_hears_of_settings_read_again_only_once_all_have_begun(monkeypatch):
+    heard: list[str] = []
+    monkeypatch.setattr(supervisor, "tell_reloading", lambda: heard.append("reloading"))
+    monkeypatch.setattr(supervisor, "tell_ready", lambda: heard.append("ready"))
+    first, second = children = [Heard(), Heard()]
+    first.became_ready({"pid": 1})
+    hanging_up(children)()
+    assert heard == []
+
+    second.became_ready({"pid": 2})
+    hanging_up(children)()
+    assert heard == ["reloading", "ready"]
 
 
 def test_who_closes_the_window_of_processes_ends_them(monkeypatch):

@@ -25,6 +25,7 @@ def test_one_is_shown_with_its_consumers(call, ask, topic):
         "first_position": 1,
         "last_position": 3,
         "waiting": 0,
+        "waiting_senders": 0,
         "consumers": {"ada": 1},
     }
     head, positions, _, columns, row = call("streams", "show", topic).stdout.splitlines()

@@ -150,13 +150,27 @@ async def test_a_port_that_swallows_all_keeps_nobody_waiting(tmp_path, monkeypat
                 assert (await client.fetch("orders", 0, 0)).next_offset == 1
 
 
+async def test_closing_ends_a_link_whose_node_has_not_said_who_it_is(tmp_path, monkeypatch):
+    dialled: asyncio.Queue[NodeLink] = asyncio.Queue()
+
+    async def node_at(link: NodeLink) -> admin.NodeInfo:
+        dialled.put_nowait(link)
+        return await asyncio.Future()
+
+    monkeypatch.setattr(links, "_node_at", node_at)
+    async with running_server(tmp_path) as it:
+        async with connect(it.server.addresses.grpc, QUICK):
+            link = await dialled.get()
+
+        assert link.ended.is_set()
+
+
 @pytest.mark.parametrize("error", [BadFrame("END: not JSON"), DecodeError("no NodeInfo")])
 async def test_what_answers_there_may_be_no_node_of_ours(tmp_path, monkeypatch, error):
-    async def asked(link: NodeLink) -> admin.NodeInfo:
-        link.close("it is not")
+    async def node_at(link: NodeLink) -> admin.NodeInfo:
         raise error
 
-    monkeypatch.setattr(links, "_asked", asked)
+    monkeypatch.setattr(links, "_node_at", node_at)
     async with running_server(tmp_path) as it, connect(it.server.addresses.grpc, QUICK) as client:
         await client._connection.native.settled(client._connection.address)
 
@@ -230,12 +244,32 @@ async def test_a_subscription_that_holds_a_message_does_not_move(tmp_path, monke
 async def test_a_port_that_processes_share_is_dialled_until_the_right_one_answers(
     tmp_path, monkeypatch
 ):
-    ask, others = links._asked, [admin.NodeInfo(name="another")] * 2
+    ask, others = links._node_at, [admin.NodeInfo(name="another")] * 2
 
-    async def asked(link: NodeLink) -> admin.NodeInfo:
+    async def node_at(link: NodeLink) -> admin.NodeInfo:
         return others.pop() if others else await ask(link)
 
-    monkeypatch.setattr(links, "_asked", asked)
+    monkeypatch.setattr(links, "_node_at", node_at)
     async with running_server(tmp_path) as it, linked(it.server) as (client, _):
         assert not others
         assert (await client.publish("orders", b"one")).offset == 0
+
+
+async def test_who_leaves_while_a_node_is_asked_who_it_is_leaves_no_connection(
+    tmp_path, monkeypatch
+):
+    """Not even if the node does not hang up, as TLS has it."""
+    asked: list[NodeLink] = []
+
+    async def node_at(link: NodeLink) -> admin.NodeInfo:
+        asked.append(link)
+        return await asyncio.Future()
+
+    monkeypatch.setattr(links, "_node_at", node_at)
+    monkeypatch.setattr(links, "CLOSE_S", 0)
+    monkeypatch.setattr(NodeLink, "_hang_up", lambda link: None)
+    async with running_server(tmp_path) as it:
+        async with connect(it.server.addresses.grpc, QUICK):
+            await until(lambda: asked)
+
+        await asked[0].ended.wait()

@@ -134,6 +134,8 @@ def test_what_never_left_is_known_by_its_words():
         (admin_pb2.GetTopicRequest(), True),
         (broker_pb2.FetchRequest(), True),
         (scheduler_pb2.CancelRequest(), True),
+        (scheduler_pb2.PauseRecurrenceRequest(), True),
+        (scheduler_pb2.ResumeRecurrenceRequest(), True),
         (scheduler_pb2.CancelWhereRequest(), False),
         (admin_pb2.RedriveRequest(), False),
         (admin_pb2.PurgeDeadLettersRequest(), False),

@@ -55,6 +55,22 @@ async def test_three_nodes_form_a_ring_and_any_of_them_answers_for_all_streams(t
         assert "failed" not in {kind for kind, _ in a.seen() + b.seen()}
 
 
+async def test_any_node_tells_what_another_one_did(tmp_path):
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a") as a,
+        joined_node(tmp_path, "b", a) as b,
+    ):
+        await agreed(a, b)
+        shown = await a.get("/history?node=b")
+        missing = await a.get("/history?node=b&topic=nowhere")
+        nobody = await a.get("/history?node=nobody")
+
+    assert (shown.status, shown.json()["unreachable"]) == (200, [])
+    assert (missing.status, nobody.status) == (404, 404)
+    assert "'nowhere'" in missing.json()["detail"]
+
+
 async def test_nodes_that_all_leave_at_once_do_not_wait_to_hand_over_to_each_other(tmp_path):
     for_long = ServerConfig(drain_ms=600_000)
     async with (

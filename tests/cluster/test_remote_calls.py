@@ -16,6 +16,7 @@ from waterclock.cluster.remote_calls import (
     UnforeseenElsewhere,
     end,
     message,
+    rights,
 )
 from waterclock.model import errors as tree
 from waterclock.model.errors import (
@@ -38,6 +39,8 @@ def test_a_call_is_these_bytes():
         b"\x00\x02" b"\x00\x00\x00\x03" b"\x00\x00\x00\x07" b"\x0cBroker/Fetch"
     )  # fmt: skip
     assert message(b"abc") == b"\x00\x00\x00\x00\x03abc"
+    assert rights(b"{}") == b"\x03\x00\x00\x00\x02{}"
+    assert rights(b"") == b""
     assert end() == b"\x01\x00\x00\x00\x00"
     failed = end(Failure("no", "Busy", {"n": 1}))
     assert failed[5:] == b'{"text":"no","error":"Busy","facts":{"n":1}}'

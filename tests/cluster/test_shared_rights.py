@@ -2,19 +2,25 @@
 
 import asyncio
 import shutil
+from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import waterclock
 from tests.cluster.joined import config_of, until
 from tests.cluster.running_nodes import RunningNode
-from waterclock.model.errors import BadInput, NotAuthenticated, NotFound
+from waterclock.client.client import Client
+from waterclock.client.streams.http_pool import HttpPool
+from waterclock.client.streams.http_request import HttpRequest
+from waterclock.model.errors import BadInput, Forbidden, NotAuthenticated, NotFound
 from waterclock.model.units import DAY_MS
 from waterclock.node.node import Node
 from waterclock.runtime.clock import SystemClock
+from waterclock.security.credential import Credential
 from waterclock.security.folder import Grant, SecureFolder
-from waterclock.security.rights import parse_rights
+from waterclock.security.rights import RightKind, parse_rights
 from waterclock.server.app import Server
 
 pytestmark = pytest.mark.etcd
@@ -32,10 +38,11 @@ def folders_of(path: Path, names: str) -> list[SecureFolder]:
     return [first, *others]
 
 
-def added(folder: SecureFolder, name: str) -> str:
+def added(folder: SecureFolder, name: str, **rights: str) -> str:
     """Let somebody in by one folder; return the token."""
     now_ms = CLOCK.now_ms()
-    grant = Grant(rights=parse_rights({"read": ["*"]}), expires_ms=now_ms + DAY_MS)
+    kinds = {cast(RightKind, kind): [glob] for kind, glob in (rights or {"read": "*"}).items()}
+    grant = Grant(rights=parse_rights(kinds), expires_ms=now_ms + DAY_MS)
     credential = folder.add(name, grant, now_ms=now_ms)
     assert credential is not None
     return credential.token
@@ -130,3 +137,57 @@ async def records_are_kept_from_clients(leader: tuple[Node, Server], folder: Sec
         with pytest.raises((NotFound, BadInput)):
             await client.topics.get("__meta")
     assert node.metadata.items("rights") == before
+
+
+async def nobody_changes_it(client: Client, http: str, token: str, ca: bytes) -> None:
+    """Try to, over gRPC and HTTP."""
+    for attempt in (
+        client.stop_repeating("beat"),
+        client.pause_repeating("beat"),
+        client.resume_repeating("beat"),
+        client.repeat("beat", "other", b"tick", at="every 1h"),
+    ):
+        with pytest.raises(Forbidden):
+            await attempt
+    credential = Credential("", http, ca, token)
+    with closing(HttpPool(http, connections_max=1, credential=credential)) as pool:
+        for method, path in (("DELETE", ""), ("POST", "/pause"), ("GET", "")):
+            asked = HttpRequest(method, f"/recurrences/beat{path}")
+            assert (await pool.ask(asked, timeout_s=10)).status == 403
+
+
+async def test_who_may_not_change_what_recurs_may_not_by_a_node_that_does_not_lead_either(
+    tmp_path, member, monkeypatch
+):
+    etcd = {"etcd": (member.endpoint,), "expect": 2, "name": "recurring"}
+    folders = folders_of(tmp_path, "ab")
+    token = added(folders[0], "ada", schedule="other", publish="other")
+    shutil.rmtree(folders[1].path)
+    shutil.copytree(folders[0].path, folders[1].path, symlinks=True)
+    async with asyncio.timeout(TEST_S), asyncio.TaskGroup() as tasks:
+        nodes = [RunningNode(config_of(tmp_path, name, cluster=etcd)) for name in "ab"]
+        for each in nodes:
+            tasks.create_task(each.run())
+        started = [await each.started for each in nodes]
+        (leading, _), (node, server) = sorted(
+            started, key=lambda each: not each[0].metadata.is_leading
+        )
+        await until(lambda: lets_in(server, token))
+        ca = folders[0].ca.read_bytes()
+        address, http = server.addresses.grpc, server.addresses.http
+        admin = folders[0].admin_credential.read_text().strip()
+        async with (
+            waterclock.connect(address, credential=admin) as owner,
+            waterclock.connect(credential=Credential(address, http, ca, token)) as client,
+        ):
+            await owner.repeat("beat", "orders", b"tick", at="every 1h")
+            await until(lambda: node.metadata.get("recurrence/beat"))
+            await nobody_changes_it(client, http, token, ca)
+            with monkeypatch.context() as late:
+                # The records come to this node later than what is asked of it.
+                late.setattr(node.recurrences, "topic_of", lambda name: "")
+                await nobody_changes_it(client, http, token, ca)
+            assert leading.recurrences.topic_of("beat") == "orders"
+            assert await owner.stop_repeating("beat")
+        for each in nodes:
+            each.end()

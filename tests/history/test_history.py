@@ -1,5 +1,6 @@
 """The memory of the last hour and day: what is folded, dropped, and found again after a restart."""
 
+import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -61,9 +62,11 @@ def test_a_clock_that_was_set_back_drops_what_was_written_ahead_of_it(history, b
 
 
 def test_a_busier_topic_takes_the_place_of_the_one_that_was_least_busy(history):
-    crowd = {f"t{n}": (10.0 + n, 0.0, 0.0, 0.0) for n in range(TOPICS_MAX)}
+    crowd = {f"t{n}": (10.0 + n, *[0.0] * 5) for n in range(TOPICS_MAX)}
     history.take(sample(topics=crowd), START_MS)
-    history.take(sample(topics=crowd | {"late": (500.0, 1.0, 2.0, 3.0)}), START_MS + STEP_MS)
+    history.take(
+        sample(topics=crowd | {"late": (500.0, 1.0, 2.0, 3.0, 0.0, math.nan)}), START_MS + STEP_MS
+    )
 
     assert history.of_topic("late", is_day=False).series["in"][-2:] == [None, 500.0]
     assert history.of_topic("t0", is_day=False).series == {}
@@ -71,9 +74,16 @@ def test_a_busier_topic_takes_the_place_of_the_one_that_was_least_busy(history):
     assert len(history.topics) == TOPICS_MAX
 
 
+def test_a_topic_where_timers_fire_and_nobody_reads_is_busy_too(history):
+    history.take(sample(topics={"rings": (0.0, 0.0, 0.0, 9.0, 3.0, 25.0)}), START_MS)
+
+    rings = history.of_topic("rings", is_day=True).series
+    assert (rings["fired"][-1], rings["latenessMaxMs"][-1]) == (3.0, 25.0)
+
+
 def test_a_file_brings_everything_back(history):
     for step in range(30):
-        topics = {"orders": (step, 2.0, 3.0, 4.0)}
+        topics = {"orders": (step, 2.0, 3.0, 4.0, 5.0, 6.0)}
         history.take(sample({"in": step, "cpu": 0.25}, topics), START_MS + step * STEP_MS)
     found = decode(encode(history))
 

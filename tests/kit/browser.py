@@ -66,8 +66,9 @@ class Page:
         return found["result"].get("value")
 
     def picture(self, path: Path) -> None:
-        """Write what the page looks like, as PNG."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+        """Write what the page looks like: as PNG, or as WebP, which takes a third of the bytes."""
+        form = {"format": "webp", "quality": 82} if path.suffix == ".webp" else {"format": "png"}
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", **form)["data"]))
 
     def call(self, method: str, **params: Any) -> Any:
         """Call a method of the browser; return its result."""

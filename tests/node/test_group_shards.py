@@ -322,13 +322,13 @@ async def test_groups_of_a_topic_that_was_deleted_elsewhere_are_forgotten(tmp_pa
         (records,) = (each for each in it.b.shards.led() if each.items(GROUP))
 
         # As long as nobody says that it was deleted, this node may only be cut off from `__meta`.
-        await it.b.groups.forget_orphans()
+        it.b.groups.forget_orphans()
         it.b.hosts.clock.advance(30 * DAY_MS)
-        await it.b.groups.forget_orphans()
+        it.b.groups.forget_orphans()
         assert records.items(GROUP) != []
 
         await it.b.hosts.metadata.put(f"{TRASH}{topic.folder}", b"1")
-        await it.b.groups.forget_orphans()
+        it.b.groups.forget_orphans()
         assert records.items(GROUP) == []
 
 
@@ -351,18 +351,44 @@ async def test_a_group_of_a_topic_that_was_made_again_begins_anew(tmp_path):
     async with homes(tmp_path) as it:
         records = await made_again(it)
         await it.b.hosts.metadata.put(f"{TRASH}t-other", b"1")
-        await it.b.groups.forget_orphans()
+        it.b.groups.forget_orphans()
         assert records.get(f"{GROUP}t/g") is None
 
         await it.b.join()
         assert records.get(f"{GROUP}t/g") is not None
 
 
+async def test_a_group_that_is_made_anew_in_the_turn_in_which_the_old_one_goes_stays(tmp_path):
+    async with homes(tmp_path) as it:
+        records = await made_again(it)
+        await it.b.hosts.metadata.put(f"{TRASH}t-other", b"1")
+        topics = it.b.hosts.topics
+
+        joining = asyncio.ensure_future(it.b.join())
+        topics._tell_opened(topics.get("t"), 0)
+        await joining
+        await it.cluster.settled()
+
+        kept = [key for prefix in (GROUP, PROGRESS) for key, _ in records.items(prefix)]
+        assert kept == [f"{GROUP}t/g", f"{PROGRESS}t/g/0"]
+
+
+async def test_a_group_that_is_made_anew_has_nothing_of_the_old_one(tmp_path):
+    async with homes(tmp_path) as it:
+        records = await made_again(it)
+        await records.put(f"{PROGRESS}t/g/5", b"of a partition that the new topic may get")
+        await it.b.hosts.metadata.put(f"{TRASH}t-other", b"1")
+
+        await it.b.join()
+
+        assert [key for key, _ in records.items(PROGRESS)] == [f"{PROGRESS}t/g/0"]
+
+
 async def test_a_home_that_has_not_heard_that_a_topic_was_made_anew_keeps_its_groups(tmp_path):
     async with homes(tmp_path) as it:
         records = await made_again(it)
         before = records.get(f"{GROUP}t/g"), records.items(PROGRESS)
-        await it.b.groups.forget_orphans()
+        it.b.groups.forget_orphans()
 
         with pytest.raises(Unavailable, match="made anew"):
             await it.b.join()

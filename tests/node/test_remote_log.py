@@ -132,6 +132,18 @@ async def test_a_copy_that_is_behind_is_asked_until_it_is_not(partition, monkeyp
     assert log.at(5) is not None
 
 
+async def test_what_the_copy_that_answers_does_not_reach_is_not_taken_for_the_end(
+    partition, monkeypatch
+):
+    monkeypatch.setattr(remote_log, "ASK_S", 0.01)
+    elsewhere = Elsewhere(partition)
+    elsewhere.end = 2
+    log = RemoteLog(host_of(elsewhere))  # who reads on has heard of the rest from another copy
+
+    with pytest.raises(Unavailable, match="does not reach 5 yet"):
+        await log.load(5)
+
+
 async def test_who_waits_is_told_when_nobody_answers_for_too_long(partition, monkeypatch):
     monkeypatch.setattr(remote_log, "ASK_S", 0.05)
     elsewhere = Elsewhere(partition)

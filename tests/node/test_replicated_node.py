@@ -16,7 +16,7 @@ from waterclock.delivery.progress import empty_tracker
 from waterclock.log.schema import decode
 from waterclock.model.errors import Fenced, NotLeader
 from waterclock.model.message import Message
-from waterclock.model.views import Recurrence, TopicSettings
+from waterclock.model.views import JobRun, Recurrence, TopicSettings
 from waterclock.node.dead_letters.progress import encode_progress, progress_key
 from waterclock.node.groups.shards import GROUPS_TOPIC
 from waterclock.node.node import Node, running_node
@@ -327,3 +327,24 @@ def rows_in(host: PartitionHost) -> int:
     """Return how many rows of streams a replica has."""
     frames = [frame for frame in host.store.frames(host.store.start) if frame.header.is_deliverable]
     return sum(len(decode(frame.header, frame.body)) for frame in frames)
+
+
+async def test_a_node_that_only_follows_knows_what_a_recurrence_a_replay_and_a_run_are_of(tmp_path):
+    """It looks what a client may do before it asks the one that leads."""
+    async with nodes(tmp_path) as (cluster, a, b):
+        await a.topics.create("t", TopicSettings())
+        await cluster.settled()
+        await leads_with_timers(a)
+        await a.recurrences.put(DAILY)
+        (await a.replays.begin(Request("t"), name="past")).close()
+        await a.job_runs.put(JobRun(name="run", job="compact", topic="t"))
+        await cluster.settled()
+
+        known = b.recurrences.topic_of, b.replays.topic_of, b.job_runs.topic_of
+        names = ("daily", "past", "run")
+        assert [ask(name) for ask, name in zip(known, names, strict=True)] == ["t", "t", "t"]
+        assert [ask("none") or None for ask in known] == [None] * 3
+
+        await a.recurrences.delete("daily")
+        await cluster.settled()
+        assert b.recurrences.topic_of("daily") == ""

@@ -144,6 +144,20 @@ def test_connections_are_counted_until_they_are_closed():
     usage.open_connection()
 
 
+def test_links_of_the_native_protocol_are_counted_by_themselves():
+    usage = Usage("billing", Quotas(connections=1), 0)
+    usage.open_connection()
+    usage.open_connection(is_link=True)
+
+    with pytest.raises(QuotaExceeded, match="1 connections"):
+        usage.open_connection(is_link=True)
+    usage.close_connection()
+    with pytest.raises(QuotaExceeded):
+        usage.open_connection(is_link=True)
+    usage.close_connection(is_link=True)
+    usage.open_connection(is_link=True)
+
+
 @pytest.mark.parametrize("what", ["topics", "partitions", "groups", "streams"])
 def test_a_count_that_is_reached_does_not_pass_with_time(what):
     usage = Usage("billing", Quotas(**{what: 3}), 0)
@@ -179,10 +193,14 @@ def test_who_is_gone_is_forgotten_once_its_connections_are():
     table = UsageTable()
     usage = table.usage_of("billing", Quotas(connections=1), 0)
     usage.open_connection()
+    usage.open_connection(is_link=True)
 
     table.forget(lambda name: False)
     assert table.usage_of("billing", usage.quotas, 0) is usage
     usage.close_connection()
+    table.forget(lambda name: False)
+    assert table.usage_of("billing", usage.quotas, 0) is usage
+    usage.close_connection(is_link=True)
     table.forget(lambda name: False)
     assert table.usage_of("billing", usage.quotas, 0) is not usage
 

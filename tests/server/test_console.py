@@ -17,11 +17,13 @@ from tests.server.secure_serving import SecureNode, secure_node
 from tests.server.served import running_server
 from waterclock.history.codec import encode as encode_history
 from waterclock.history.history import STEP_MS, History
+from waterclock.node.counters import LATENESS_MS
 from waterclock.node.history import recorder
 from waterclock.node.history.counting import count_all as count_topics
-from waterclock.security.principals import FILE
+from waterclock.security.principals import ANYONE, FILE
 from waterclock.server.console import live
 from waterclock.server.console.assets import FOLDER, assets
+from waterclock.server.console.models import LiveParameters
 from waterclock.v1 import admin_pb2
 
 BROWSER = "Accept: text/html,application/xhtml+xml;q=0.9\r\n"
@@ -232,10 +234,43 @@ async def test_the_last_hour_is_there_again_after_a_restart(tmp_path):
         await until(lambda: it.node.recorder.history.hour.newest)
         after = (await ask.get("/history")).json()
         unknown = await ask.get("/history?topic=nowhere")
+        nobody = await ask.get("/history?node=nobody")
 
     assert before["series"]["in"][-1] == topic["series"]["in"][-1] == 10.0
     assert after == before
-    assert unknown.status == 404
+    assert unknown.status == nobody.status == 404
+    assert "'nobody'" in nobody.json()["detail"]
+
+
+async def test_another_node_is_told_at_once_what_was_counted_while_a_page_waits(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(live, "TICK_S", 3_600)
+    async with running_server(tmp_path) as it:
+        its = live.Live(it.node, None)
+        page = its.open(LiveParameters(), lambda: ANYONE.rights).pieces
+        await anext(page)
+        waiting = asyncio.ensure_future(anext(page))
+        await until(its._counting.locked)
+
+        assert await its.for_nodes(has_dead=False)
+        waiting.cancel()
+
+
+async def test_a_topic_tells_what_fired_there_and_how_late(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as ask:
+        await it.node.recorder.sample()
+        body = b'{"value":"rings","delay":"500ms"}'
+        length = f"Content-Length: {len(body)}\r\n"
+        await ask.ask(asked("/topics/rings/messages", length).replace(b"GET", b"POST") + body)
+        await ask.get("/topics/rings/messages?group=g&limit=1&wait=20s&start=earliest")
+        await it.node.recorder.sample()
+        series = (await ask.get("/history?topic=rings")).json()["series"]
+
+    [fired] = [value for value in series["fired"] if value]
+    [late_ms] = [value for value in series["latenessMaxMs"] if value is not None]
+    assert fired > 0
+    assert late_ms in LATENESS_MS
 
 
 async def test_grpc_and_the_client_tell_the_same_of_the_past_as_http(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from traceback import walk_tb
 from typing import Any, cast
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 
 from tests.client.secured import secured_folder
 from tests.server.served import Served, arrow_of, config_in, running_server
+from waterclock.client.client import connect
 from waterclock.client.native.channel import NativeChannel
 from waterclock.client.native.link import NodeLink, dial
 from waterclock.cluster.peer_link.client_frames import OF_CLIENTS, Login
@@ -18,6 +20,7 @@ from waterclock.model.errors import (
     BadInput,
     Forbidden,
     LimitExceeded,
+    NotAuthenticated,
     NotFound,
     Stopping,
     Unreachable,
@@ -29,10 +32,11 @@ from waterclock.node.partition.host import PartitionHost
 from waterclock.runtime.clock import SystemClock
 from waterclock.security.credential import Credential
 from waterclock.security.folder import Grant, SecureFolder
-from waterclock.security.quotas import UNBOUNDED
+from waterclock.security.quotas import UNBOUNDED, Quotas
 from waterclock.security.rights import RightKind, parse_rights
 from waterclock.security.tls import client_context
 from waterclock.server.app import serve
+from waterclock.server.native import link as native_link
 from waterclock.server.native import publishing
 from waterclock.v1 import admin_pb2, admin_pb2_grpc
 from waterclock.v1 import broker_pb2 as pb
@@ -287,11 +291,11 @@ async def secured(folder):
         yield server, secure
 
 
-def credential_of(secure: SecureFolder, **rights: str) -> Credential:
+def credential_of(secure: SecureFolder, quotas: Quotas = UNBOUNDED, **rights: str) -> Credential:
     """Let a program in, and return what it shows."""
     kinds = {cast(RightKind, kind): [text] for kind, text in rights.items()}
     now_ms = SystemClock().now_ms()
-    grant = Grant(rights=parse_rights(kinds), quotas=UNBOUNDED, expires_ms=now_ms + DAY_MS)
+    grant = Grant(rights=parse_rights(kinds), quotas=quotas, expires_ms=now_ms + DAY_MS)
     found = secure.add("program", grant, now_ms=now_ms, is_replacing=True)
     assert found is not None
     return found
@@ -314,6 +318,20 @@ async def test_rights_are_those_of_grpc(tmp_path):
         link.close("the test is over")
 
 
+async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
+    """As a client does; a call over a link is none more."""
+    async with secured(tmp_path) as (server, secure):
+        credential = credential_of(secure, Quotas(connections=1), publish="orders", read="*")
+        link = await logged_in(server, credential)
+        async with connect(server.addresses.grpc, credential=credential) as client:
+            assert (await admin_of(link).GetNode(admin_pb2.GetNodeRequest())).name
+            assert await client.topics.list() == []
+            with pytest.raises(Unreachable, match="1 connections"):
+                await logged_in(server, credential)
+
+        link.close("the test is over")
+
+
 async def test_who_is_not_known_is_not_let_in(tmp_path):
     async with secured(tmp_path) as (server, secure):
         known = credential_of(secure, publish="orders")
@@ -328,7 +346,25 @@ async def test_who_is_not_known_is_not_let_in(tmp_path):
             writer.close()
 
 
-async def test_who_is_revoked_is_cut_off(tmp_path):
+async def test_what_a_revoked_client_sends_yet_is_refused_and_not_kept(tmp_path):
+    async with secured(tmp_path) as (server, secure):
+        link = await logged_in(server, credential_of(secure, publish="orders"))
+        await link.publish(batch(b"a"))
+        secure.revoke("program")
+        await server.access.reload()
+        (theirs,) = server.native.links
+        depths = []
+        for number in range(5):
+            with pytest.raises(NotAuthenticated):
+                await link.publish(batch(b"%d" % number))
+            depths.append(sum(1 for _ in walk_tb(theirs.refused.__traceback__)))
+
+        assert depths == depths[:1] * 5  # frames, each with what was sent
+        link.close("the test is over")
+
+
+async def test_who_is_revoked_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(native_link, "REFUSED_S", 0)
     async with secured(tmp_path) as (server, secure):
         link = await logged_in(server, credential_of(secure, publish="orders"))
         await link.publish(batch(b"a"))

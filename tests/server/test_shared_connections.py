@@ -1,19 +1,23 @@
 """Connections go to the process that answers them, and nothing of what was asked is lost."""
 
 import asyncio
+import errno
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 
 from tests.server.http_client import RawClient, raw_client, until
+from waterclock.server.cluster.processes import connections
 from waterclock.server.cluster.processes.connections import (
     FORWARDED_MIN,
     MOVES_MAX,
     SharedConnections,
+    shared_connections,
 )
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.messages import Pending, Request, Response
@@ -224,6 +228,44 @@ async def test_nothing_is_taken_of_another_user(monkeypatch):
 
         assert other.shared.taken == 0
         assert not other.server.connections
+
+
+async def test_a_process_whose_name_another_program_has_starts_and_keeps_its_connections(caplog):
+    async with two() as (one, _), connected(one) as client:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as another:
+            another.bind(one.shared._path("taken"))
+
+            assert shared_connections(one.server, one.shared._address, "taken") is None
+
+        assert "connections_stay name=taken" in caplog.text
+        assert (await client.ask(GET)).body == b"one "
+
+
+async def test_a_process_without_a_descriptor_for_another_takes_what_it_was_handed_later(
+    monkeypatch, caplog
+):
+    accept, refused = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
+
+    def accepted(listener: socket.socket) -> Any:
+        if refused:
+            raise refused.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(connections, "PAUSE_S", 0)
+    monkeypatch.setattr(socket.socket, "accept", accepted)
+    async with two() as (one, _), connected(one) as client:
+        one.forward()
+
+        assert (await client.ask(POST)).body == b"other hello"
+    assert "too many open files" in caplog.text
+
+
+async def test_a_connection_that_was_handed_is_for_no_program_that_the_process_starts():
+    async with two() as (one, other), connected(one) as client:
+        one.forward()
+        await client.ask(GET)
+
+        assert not os.get_inheritable(other.connection.descriptor)
 
 
 async def test_a_process_that_ends_before_it_reads_costs_the_connections_handed_to_it():

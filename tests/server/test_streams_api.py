@@ -110,8 +110,10 @@ async def test_sender_and_receiver_meet_in_a_stream_of_size_0(tmp_path):
     async with streaming(tmp_path) as it:
         sending = asyncio.ensure_future(it.send("meet", "hello", inMemoryStreamSize=0))
         await until(lambda: it.host.table.waiting)
+        seen = (await it.get("/streams/meet")).json()
         got = await it.receive("meet")
 
+        assert (seen["waiting"], seen["waitingSenders"]) == (1, 1)
         assert got.json()["message"] == "hello"
         assert (await sending).json()["delivered"]
 

@@ -8,6 +8,8 @@
     END         nothing if all went well, else a failure in JSON
     STOP        empty, in requests: the node in front stops. A stream ends soon, in good order;
                 told a second time, at once
+    RIGHTS      of who asks, in JSON, before the first request: what it is about stands in records
+                that the node in front may not have yet
 
 The method is named as in `Broker/Fetch`. The partitions are those that the node is asked to answer
 for, where a topic has several leaders; empty: whatever the request names. A call goes one hop: who
@@ -28,13 +30,14 @@ CALL: Final = 5
 MESSAGE: Final = 0
 END: Final = 1
 STOP: Final = 2
+RIGHTS: Final = 3
 ITEM_BYTES_MAX: Final = 256 << 20
 METHOD_BYTES_MAX: Final = 255
 PARTITIONS_MAX: Final = 1_024
 
 _ITEM = Struct(">BI")
 _COUNT = Struct(">H")
-_KINDS: Final = (MESSAGE, END, STOP)
+_KINDS: Final = (MESSAGE, END, STOP, RIGHTS)
 _NAMED: Final[dict[str, type[WaterclockError]]] = {
     name: found
     for name, found in vars(tree).items()
@@ -136,6 +139,11 @@ class Item(NamedTuple):
 def message(body: bytes) -> bytes:
     """Return the item of a message."""
     return _ITEM.pack(MESSAGE, len(body)) + body
+
+
+def rights(texts: bytes) -> bytes:
+    """Return the item that says what who asks may do; nothing for those who may do everything."""
+    return _ITEM.pack(RIGHTS, len(texts)) + texts if texts else b""
 
 
 def stop() -> bytes:

@@ -132,8 +132,8 @@ def folded(rows: Floats) -> Floats:
 
 
 def _business(values: Sequence[float]) -> float:
-    """Return how busy a topic is: what comes in, and what goes out."""
-    return values[0] + values[1]
+    """Return how busy a topic is: what comes in, what goes out, and what fires there."""
+    return values[0] + values[1] + values[4]
 
 
 def _known(row: Floats) -> list[float | None]:
@@ -141,4 +141,4 @@ def _known(row: Floats) -> list[float | None]:
     return [None if value != value else float(f"{value:.6g}") for value in row.tolist()]
 
 
-assert [series.name for series in TOPIC[:2]] == ["in", "out"]
+assert [TOPIC[place].name for place in (0, 1, 4)] == ["in", "out", "fired"]

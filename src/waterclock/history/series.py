@@ -42,6 +42,8 @@ TOPIC = (
     Series("out", "mean"),
     Series("lag", "last"),
     Series("pending", "last"),
+    Series("fired", "mean"),
+    Series("latenessMaxMs", "max"),
 )
 TOPICS_MAX = 32
 """Topics with numbers of their own: the busiest."""

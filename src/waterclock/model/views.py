@@ -482,6 +482,8 @@ class StreamInfo(View, frozen=True):
     """Senders and receivers that wait."""
     consumers: dict[str, int]
     """How far each named consumer has come."""
+    waiting_senders: int = 0
+    """Of those that wait, the senders."""
 
     @property
     def name(self) -> str:

@@ -79,6 +79,12 @@ class JobRuns:
         crowded = [each for each in self._runs.values() if runs[each.topic] == most]
         return min(crowded, key=lambda each: (each.heard_ms, each.name))
 
+    def topic_of(self, name: str) -> str | None:
+        """Return the topic of the run of that name, empty if it is of several; None if there is
+        none. By the records, as a node that only follows them has to know as well."""
+        saved = self._metadata.get(RUN + name)
+        return None if saved is None else msgspec.json.decode(saved, type=JobRun).topic
+
     def list(self) -> list[JobRun]:
         """Return all runs, the one that began last first."""
         limit_ms = self._clock.now_ms() - SILENT_MS

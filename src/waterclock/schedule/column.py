@@ -15,10 +15,10 @@ from waterclock.schedule.slot import Rows
 Int64s = npt.NDArray[np.int64]
 
 SPAN = 1 << 32
-"""How many numbers a base reaches; the base itself stands for no number."""
+"""How many numbers a base reaches. The first, the base itself, stands for no number, and the last
+for all beyond: who looks for one there finds the end."""
 NOWHERE = -1
 """What a row without a number holds; no column has negative numbers."""
-_LAST = int(np.iinfo(np.int64).max)
 
 
 class Column:
@@ -49,22 +49,22 @@ class Column:
         self._values[rows] = numbers - (self._base or 0)
 
     def fits(self, numbers: Int64s) -> bool:
-        """Tell whether there is room for numbers, not negative."""
+        """Tell whether there is room for numbers, which are from 0 to 2^62."""
         if self._base is None or not len(numbers):
             return True
-        return self._base < int(numbers.min()) and int(numbers.max()) < self._base + SPAN
+        return self._base < int(numbers.min()) and int(numbers.max()) < self._base + SPAN - 1
 
     def make_room(self, numbers: Int64s, kept: Rows) -> None:
         """Make room for numbers. Of those that are here only the ones in rows `kept` stay."""
         staying = self[kept]
         together = np.concatenate([numbers, staying])
         first, last = int(together.min()), int(together.max())
-        room = SPAN - (last - first)
+        room = SPAN - 1 - (last - first)
         if room < 2:
             self._values, self._base = np.empty(len(self), np.int64), None
         else:
             # As much below as above: times come from before and after.
-            self._base = min(first - room // 2, _LAST - SPAN + 1)
+            self._base = first - room // 2
         self.clear(slice(None))
         self[kept] = staying
 

@@ -103,6 +103,9 @@ class Usage:
         self.principal = principal
         self.quotas = quotas
         self.connections = 0
+        self.links = 0
+        """Connections of the native protocol, bounded by themselves: a client has one beside that
+        of gRPC, and does not know of two quotas."""
         self.unread = 0
         """Requests that wait for their turn to be read."""
         self._bytes = _bucket(quotas.bytes_per_s, now_ms)
@@ -159,17 +162,23 @@ class Usage:
         """
         return 0 if self._bytes is None else self._bytes.take(count, now_ms)
 
-    def open_connection(self) -> None:
+    def open_connection(self, *, is_link: bool = False) -> None:
         """Count a connection; raises QuotaExceeded. You must `close_connection` it."""
         limit = self.quotas.connections
-        if limit is not None and self.connections >= limit:
+        if limit is not None and (self.links if is_link else self.connections) >= limit:
             self._exceeded(CONNECTIONS, limit, CONNECTIONS_RETRY_MS)
-        self.connections += 1
+        self._count(1, is_link=is_link)
 
-    def close_connection(self) -> None:
+    def close_connection(self, *, is_link: bool = False) -> None:
         """Give back what `open_connection` counted."""
-        assert self.connections > 0
-        self.connections -= 1
+        assert (self.links if is_link else self.connections) > 0
+        self._count(-1, is_link=is_link)
+
+    def _count(self, change: int, *, is_link: bool) -> None:
+        if is_link:
+            self.links += change
+        else:
+            self.connections += change
 
     def check_count(self, what: Counted, count: int) -> None:
         """Raise CapacityReached if the principal may not have so many; ask before you make one."""
@@ -206,7 +215,7 @@ class UsageTable:
     def forget(self, is_known: Callable[[str], bool]) -> None:
         """Drop who is not known any more and has no connection."""
         for name, usage in list(self._usage.items()):
-            if not is_known(name) and usage.connections == 0:
+            if not is_known(name) and usage.connections == usage.links == 0:
                 del self._usage[name]
 
 

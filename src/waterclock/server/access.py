@@ -27,6 +27,7 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 from waterclock.model.clock import Clock
@@ -92,6 +93,10 @@ class Permit(NamedTuple):
 
     principal: Principal
     demands: tuple[Demand, ...] = ()
+
+
+CALLER: ContextVar[Principal] = ContextVar("CALLER", default=ANYONE)
+"""Who makes the call that is worked on, for those who pass it on to another node."""
 
 
 class Asked(NamedTuple):

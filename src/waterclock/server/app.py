@@ -242,8 +242,8 @@ async def serve(
             server = Server(node, calls, health, servers, access, table, shared)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                asked = [*topics, *own, *console.of_nodes()]
-                running += _begin(cluster, server, streams, nodes, asked, services, tasks)
+                own += console.of_nodes()
+                running += _begin(cluster, server, streams, nodes, topics, own, services, tasks)
             try:
                 yield server
             finally:
@@ -355,15 +355,18 @@ def _begin(
     streams: StreamsApi,
     nodes: ClusterApi,
     topics: Sequence[Operation],
+    own: Sequence[Operation],
     services: Sequence[Service],
     tasks: asyncio.TaskGroup,
 ) -> list[asyncio.Task[None]]:
-    """Have other nodes answered, and asked for what is theirs, by tasks that go on."""
+    """Have other nodes answered, and asked for what is theirs, by tasks that go on; `own` is what
+    they ask of this one by name."""
     server.node.ownership = cluster.ownership
     config, shared = server.node.config, server.shared_topics
     # The node that was asked first has looked who asks.
-    own = [] if shared is None else map(shared.http.checked, topics)
-    handler = answer_from(routes_of([*stream_operations(streams), *nodes.operations(), *own]))
+    led = [] if shared is None else map(shared.http.checked, topics)
+    table = [*stream_operations(streams), *nodes.operations(), *own, *led]
+    handler = answer_from(routes_of(table))
     bytes_max = http_limits(config).body_bytes_max
     forwarder = cluster.begin(handler, server.node, tasks, body_bytes_max=bytes_max)
     server.forwarder = streams.forwarder = streams.listing.forwarder = forwarder

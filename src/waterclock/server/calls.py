@@ -34,6 +34,7 @@ from waterclock.model.errors import (
 )
 from waterclock.node.counters import Histogram
 from waterclock.runtime.structured_log import REQUEST_ID, LateRequestId
+from waterclock.server.access import CALLER
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.grpc.guard import Guard, HeldCall
@@ -319,6 +320,7 @@ class Calls:
                     request = parse(data)
                     permit = guarded.permit(principal, request)
                     guarded.take_bytes(permit.principal, len(data))
+                    CALLER.set(permit.principal)
                     done = work(request)
                     if guarded.is_audited:
                         done = guarded.audited(context, permit, done)
@@ -360,6 +362,7 @@ class Calls:
 
         async def talk_with_known(context: Context) -> None:
             with guard.entered(context) as principal:
+                CALLER.set(principal)
                 await _send_headers(context)
                 with guarded.held(principal, context) as held:
                     await talk(context, held)

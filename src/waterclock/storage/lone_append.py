@@ -67,11 +67,9 @@ def write_lone(
             body, base, segment.log_tag, append_ms, store.epoch, store.plan.flushed_end, flags
         )
         store.write_lone(raw, append_ms)
-        if ids is None:
-            pass
-        elif is_tracked:
+        if ids is not None and is_tracked:
             ids.insert_one(fp, base)
-        else:
+        elif ids is not None:
             ids.remember_one(fp, base, is_tracked=False)
     except BaseException as error:
         # By hand: to enter and leave a `with` is a tenth of all this.

@@ -98,6 +98,7 @@ def plain(stream: "StreamInfo") -> dict[str, object]:
         "first_position": stream.first_position,
         "last_position": stream.last_position,
         "waiting": stream.waiting,
+        "waiting_senders": stream.waiting_senders,
         "consumers": dict(stream.consumers),
     }
 

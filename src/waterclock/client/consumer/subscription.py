@@ -246,8 +246,10 @@ class Subscription:
         backoff = self._connection.backoff()
         give_up_at = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
         while True:
+            self._connection.want_link()
+            await self._connection.native.settled(self._connection.address)
             address = self._connection.address
-            error = await self._run_stream(self._session)
+            error = await self._run_stream(self._session, address)
             _log.debug("stream_ended subscription=%r address=%s error=%r", self, address, error)
             if self._session.is_open:
                 backoff.reset()
@@ -268,18 +270,13 @@ class Subscription:
             await asyncio.sleep(pause_ms / 1_000)
             self._session = self._new_session()
 
-    async def _run_stream(self, session: Session) -> WaterclockError:
-        """Hold one stream open; return why it ended."""
-        connection = self._connection
-        connection.want_link()
-        await connection.native.settled(connection.address)
-        address = connection.address
-        link = connection.native.find(address)
-        stream = connection.broker.Subscribe()
+    async def _run_stream(self, session: Session, address: str) -> WaterclockError:
+        """Hold one stream open to a node; return why it ended."""
+        may_move = self._connection.native.find(address) is None
+        stream = self._connection.broker.Subscribe()
         try:
             await stream.write(self._opening)
             async with asyncio.TaskGroup() as tasks:
-                may_move = link is None
                 writer = tasks.create_task(self._write(stream, session, may_move=may_move))
                 error = await self._read(stream, session, address)
                 writer.cancel()

@@ -108,7 +108,7 @@ class NodeLinks:
                 url = reachable(node.http_address, address, scheme)
                 async with asyncio.timeout(DIAL_S):
                     link = await dial(url, address, self._credential, is_alone=is_alone)
-                    found = await _asked(link)
+                    found = await self._asked(link)
             except _NO_LINK as error:
                 _log.debug("%s takes no links, gRPC will do: %s", address, error)
                 return
@@ -119,6 +119,14 @@ class NodeLinks:
                 return
             self._leave(link, f"{node.name!r} was meant, and this is another {found.name!r}")
         _log.debug("%s takes no links where it says, gRPC will do: others answer", address)
+
+    async def _asked(self, link: NodeLink) -> NodeInfo:
+        """Return what the node at the other end says of itself."""
+        try:
+            return await _node_at(link)
+        except BaseException:
+            self._leave(link, "the client was not told who this is")
+            raise
 
     async def settled(self, address: str) -> None:
         """Return when no link to a node is being dialled any more, or in a moment."""
@@ -157,6 +165,8 @@ class NodeLinks:
 
     async def wait_closed(self) -> None:
         """Return when all has ended after `close`, or is cut off."""
+        if self._dials:  # one that was given up leaves its link as it ends
+            await asyncio.wait(tuple(self._dials.values()))
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 for link in tuple(self._left):
@@ -166,12 +176,7 @@ class NodeLinks:
         self._left.clear()
 
 
-async def _asked(link: NodeLink) -> NodeInfo:
-    """Return what the node at the other end says of itself."""
+async def _node_at(link: NodeLink) -> NodeInfo:
     admin = AdminStub(cast(grpc.aio.Channel, NativeChannel(link)))
-    try:
-        found: NodeInfo = await admin.GetNode(GetNodeRequest())
-    except BaseException:
-        link.close("the client was not told who this is")
-        raise
+    found: NodeInfo = await admin.GetNode(GetNodeRequest())
     return found

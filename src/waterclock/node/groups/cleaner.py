@@ -103,7 +103,7 @@ class GroupCleaner:
         now_ms = self._groups.now_ms()
         hosts = self._groups.hosts()
         await self._groups.note_in_use([host for host in hosts if self._must_note(host, now_ms)])
-        await self._groups.forget_orphans()
+        self._groups.forget_orphans()
         for host in hosts:
             limit_ms, idle_ms = self._limit_ms(host), now_ms - host.active_ms
             if (

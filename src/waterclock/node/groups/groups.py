@@ -184,20 +184,20 @@ class Groups:
         log.info("groups_taken_up shard=%s groups=%d", metadata.name, len(self._of_shard(metadata)))
         self._forget(metadata, orphans)
 
-    async def forget_orphans(self) -> None:
+    def forget_orphans(self) -> None:
         """Forget the groups of topics that were deleted while their home was another node."""
-        if self._replicated is not None:
-            for metadata in self._replicated.led():
-                await self._forget_now(metadata, self._take_up(metadata))
+        for metadata in () if self._replicated is None else self._replicated.led():
+            self._forget(metadata, self._take_up(metadata))
 
     def _forget(self, metadata: Metadata, records: Records) -> None:
-        """End records of groups that are gone; if that fails, the next home does it."""
-        if records and self._tasks is not None:
-            self._tasks.create_task(self._forget_now(metadata, records))
+        """End records of groups that are gone; if that fails, it is tried again later.
 
-    async def _forget_now(self, metadata: Metadata, records: Records) -> None:
+        At once: what was found to be gone may be made anew in the next turn of the loop.
+        """
+        if not records:
+            return
         try:
-            await metadata.put_many(records)
+            metadata.write(records)
         except (StorageFull, Unavailable) as error:
             log.warning("groups_not_forgotten shard=%s error=%s", metadata.name, error)
 
@@ -311,8 +311,10 @@ class Groups:
             partitions += [self._partition(topic, each, None, new_run_id()) for each in more]
             host = self._add(topic, group, partitions, 0, metadata)
             host.active_ms = self.now_ms()
+            # With all there is of one that had its name in a topic that had this one's.
+            before = records_of_group(metadata, topic.name, group) if folder else {}
             try:
-                await metadata.put_many(self._records(host, 0))
+                await metadata.put_many(before | self._records(host, 0))
             except BaseException:
                 self._remove(host, Ending.STOPPING)
                 raise

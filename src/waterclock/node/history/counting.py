@@ -97,7 +97,13 @@ async def count_all(
                 found.problems += host.problem is not None
                 continue
             counters, store = host.counters, host.store
+            # What it has done stays done when another node leads: sums that went back and came
+            # again would make rates of what is long past.
             found.published += counters.published
+            if counters.fired:
+                found.fired += counters.fired
+                late = counters.lateness_ms.counts
+                found.lateness = [a + b for a, b in zip(found.lateness, late, strict=True)]
             found.problems += bool(store.faults)
             size_bytes = sum(segment.end_position for segment in store.segments)
             if not host.is_here:
@@ -106,10 +112,6 @@ async def count_all(
             found.led += 1
             found.messages += max(0, store.acknowledged_end - store.start)
             found.size_bytes += size_bytes
-            if counters.fired:
-                found.fired += counters.fired
-                late = counters.lateness_ms.counts
-                found.lateness = [a + b for a, b in zip(found.lateness, late, strict=True)]
             try:
                 found.pending += len(host.scheduler)
             except NotLeader:

@@ -150,17 +150,19 @@ def _sample(
 ) -> Sample:
     """Return the row of a slot, in the order of `history.series.NODE`."""
     seconds = (after.steady_ms - before.steady_ms) / 1_000
-    topics: dict[str, tuple[float, float, float, float]] = {}
+    topics: dict[str, tuple[float, ...]] = {}
     late_before, late_after = list(_NO_TOPIC.lateness), list(_NO_TOPIC.lateness)
     fired = published = 0.0
     for name, now in after.topics.items():
         then = before.topics.get(name, _NO_TOPIC)
         came = max(0, now.published - then.published) / seconds
         went = max(0, now.delivered - then.delivered) / seconds
-        topics[name] = (came, went, float(now.lag), float(now.pending))
+        went_off = max(0, now.fired - then.fired) / seconds
+        late = lateness_of(then.lateness, now.lateness, 1.0) if went_off else float("nan")
+        topics[name] = (came, went, float(now.lag), float(now.pending), went_off, late)
         published += came
-        fired += max(0, now.fired - then.fired) / seconds
-        if now.fired > then.fired:
+        fired += went_off
+        if went_off:
             late_before = [a + b for a, b in zip(late_before, then.lateness, strict=True)]
             late_after = [a + b for a, b in zip(late_after, now.lateness, strict=True)]
     rate = partial(_rate, before.groups, after.groups, seconds)

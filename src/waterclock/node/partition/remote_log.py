@@ -221,7 +221,10 @@ class RemoteLog:
         self._note(await self._ask(self._query()))
 
     async def load(self, offset: int) -> None:
-        """Return once `at` finds what is at an offset below the end, if you look at once."""
+        """Return once `at` finds what is at an offset below the end, if you look at once.
+
+        Raises Unavailable if no copy that answers is known to be committed that far.
+        """
         if self.at(offset) is None:
             self._take(offset, await self._ask(self._query(offset=offset, bytes_max=READ_BYTES)))
 
@@ -282,7 +285,8 @@ class RemoteLog:
         if reads is None:
             raise Unavailable(f"{where}: the node does not ask others yet")
         answer = await reads.read(query)
-        if query.beyond < 0 and 0 <= answer.next_offset <= query.offset < max(self.end, answer.end):
+        # What is asked for is there: whoever asks has heard of it, perhaps of another copy.
+        if query.beyond < 0 and 0 <= answer.next_offset <= query.offset:
             raise Unavailable(f"{where}: the copy that is read does not reach {query.offset} yet")
         return answer
 

@@ -244,9 +244,11 @@ class Replays:
         if request not in (Request(""), Request(record.request.topic), record.request):
             raise AlreadyExists("replay", name)
         await self.report(name, done)
+        topic = self._topics.get(record.request.topic)
         for stretch in record.stretches:
             # The copy here may not reach as far yet as that of the node where it was bounded.
-            await current_log(self._topics.get(record.request.topic).partition(stretch.partition))
+            if stretch.done < stretch.end:
+                await current_log(topic.partition(stretch.partition))
         sources = await self._sources(record)
         open_one = self._open.get(name)
         if open_one is not None:
@@ -366,6 +368,12 @@ class Replays:
             topic = record.request.topic
             found.append(ReplayInfo(key.removeprefix(REPLAY), topic, done, ends))
         return found
+
+    def topic_of(self, name: str) -> str | None:
+        """Return the topic of the replay of that name; None if there is none."""
+        if self._metadata.get(REPLAY + name) is None:
+            return None
+        return self._saved(name).request.topic
 
     async def delete(self, name: str) -> bool:
         """Forget a named replay, and end its reading; False if there is none."""

@@ -129,8 +129,12 @@ class Recurrences:
                     self._load()
 
     def topic_of(self, name: str) -> str:
-        """Return the topic of the recurrence of that name, nothing if there is none."""
-        found = self._records.get(name)
+        """Return the topic of the recurrence of that name, nothing if there is none.
+
+        By the records: a node that only follows them has them read at no other time, and looks
+        here what a client may change before it asks the one that leads."""
+        saved = self._metadata.get(RECORD + name)
+        found = None if saved is None else msgspec.json.decode(saved, type=RecurrenceRecord)
         return "" if found is None or found.is_deleted else found.recurrence.topic
 
     async def put(self, recurrence: Recurrence, *, seen_topic: str = ANY_TOPIC) -> Recurrence:

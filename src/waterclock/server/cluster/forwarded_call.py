@@ -124,12 +124,7 @@ class ForwardedCall(Pending):
     def answer(self, response: Response | Streamed) -> bool:
         """Answer the client; nothing more is wanted of the other node."""
         self._forwarder.over(self)
-        connection = self._connection
-        is_taken = super().answer(response)
-        shared = self._forwarder.shared_connections
-        if shared is not None and isinstance(connection, HttpConnection) and self.channel:
-            shared.was_forwarded(connection, self.owner)
-        return is_taken
+        return super().answer(response)
 
     def give_up(self) -> None:
         """The time is over, and the other node says nothing. This one keeps to the time itself."""
@@ -162,6 +157,9 @@ class ForwardedCall(Pending):
         if status == NOT_OWNER:
             self._forwarder.ask_again(self)
             return
+        shared = self._forwarder.shared_connections
+        if shared is not None and isinstance(self._connection, HttpConnection):
+            shared.was_forwarded(self._connection, self.owner)
         try:
             head = ForwardedAnswer.decode(body)
             length = head.length if head.is_streamed else None

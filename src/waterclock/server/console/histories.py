@@ -26,14 +26,16 @@ class Histories:
         self._cluster = cluster
 
     def elsewhere(self, asked: HistoryParameters) -> "Forwarder | None":
-        """Return by what other nodes are asked, if they are to be."""
+        """Return by what other nodes are asked, if they are to be; raises NotFound if there is no
+        such node."""
         cluster = self._cluster
-        if cluster is None or cluster.forwarder is None:
+        if asked.node not in ("", self._node.name):
+            if cluster is None or asked.node not in cluster.others:
+                raise NotFound("node", asked.node)
+        elif asked.node or cluster is None or cluster.places is None:
             return None
-        if asked.node == self._node.name or (not asked.node and cluster.places is None):
-            return None
-        if asked.node and asked.node not in cluster.others:
-            raise NotFound("node", asked.node)
+        if cluster.forwarder is None:
+            raise Unavailable("the node is starting: ask again, or elsewhere")
         return cluster.forwarder
 
     async def get(self, asked: HistoryParameters) -> HistoryResponse:
@@ -51,6 +53,8 @@ class Histories:
         answers = await asyncio.gather(
             *(forwarder.ask_node(name, HISTORY.encode(), query) for name in names)
         )
+        if asked.node and asked.topic and answers[0] is not None and answers[0].status == 404:
+            raise NotFound("topic", asked.topic)
         found = {n: a.body for n, a in zip(names, answers, strict=True) if a and a.status == 200}
         parts += [msgspec.json.decode(body, type=HistoryResponse) for body in found.values()]
         if not parts:

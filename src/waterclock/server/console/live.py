@@ -123,18 +123,28 @@ class Live:
 
     async def _next(self, seen: int) -> Tick:
         """Return a tick that was not seen yet, once there is one."""
+        # At once where there is one: behind the lock a page may be waiting for the next.
+        if (fresh := self._fresh(seen)) is not None:
+            return fresh
         async with self._counting:
-            tick, clock = self._tick, self._node.clock
-            if tick is not None:
-                age_s = (clock.monotonic_ms() - tick.after.steady_ms) / 1_000
-                if tick.number > seen and age_s < self._tick_s:
-                    return tick
-                if tick.number == seen:
-                    await asyncio.sleep(max(0.0, self._tick_s - age_s))
+            if (fresh := self._fresh(seen)) is not None:
+                return fresh
+            tick = self._tick
+            if tick is not None and tick.number == seen:
+                await asyncio.sleep(max(0.0, self._tick_s - self._age_s(tick)))
             began = time.thread_time()
             self._tick = await self._counted(tick)
             self._cost_s = 0.7 * self._cost_s + 0.3 * (time.thread_time() - began)
             return self._tick
+
+    def _fresh(self, seen: int) -> Tick | None:
+        tick = self._tick
+        if tick is None or tick.number <= seen or self._age_s(tick) >= self._tick_s:
+            return None
+        return tick
+
+    def _age_s(self, tick: Tick) -> float:
+        return (self._node.clock.monotonic_ms() - tick.after.steady_ms) / 1_000
 
     @property
     def _tick_s(self) -> float:

@@ -6,7 +6,7 @@ that goes on is held by `Access`, which ends it once a right that it was let in 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -28,6 +28,7 @@ from waterclock.security.quotas import CONNECTIONS, Usage
 from waterclock.security.rights import RightKind
 from waterclock.server.access import Access, Asked, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
+from waterclock.server.grpc.backlog import NATIVE
 from waterclock.server.grpc.needs import METHODS
 from waterclock.server.statuses import ours
 
@@ -53,7 +54,7 @@ class Guard:
     def __init__(self, access: Access, node: Node, counts: Counts) -> None:
         self.access = access
         self.counts = counts
-        self._node = node
+        self.topics_of = topics_of(node)
         self._calls_of: dict[tuple[str, str], int] = {}
         """Open calls by principal and connection, of principals with a quota of connections."""
         self._held_back: dict[str, int] = {}
@@ -112,17 +113,6 @@ class Guard:
         self.access.refusals.note(error, "grpc")
         self.access.denied(Asked("grpc", method, host_of(context.peer())), ours(error))
 
-    def topics_of(self, what: str) -> TopicOf:
-        """Return what finds the topic of a recurrence, a replay or a run, by its name."""
-        node = self._node
-        found: dict[str, Callable[[], Iterable[Any]]] = {
-            "recurrence": lambda: node.recurrences.list(),
-            "replay": lambda: node.replays.list(),
-            "run": lambda: node.job_runs.list(),
-        }
-        listed = found[what]
-        return lambda name: next((each.topic for each in listed() if each.name == name), None)
-
     def principal_of(self, context: Context) -> Principal:
         """Return who calls; raises NotAuthenticated."""
         given = [v for key, v in context.invocation_metadata() or () if key == AUTHORIZATION]
@@ -154,8 +144,9 @@ class Entrance:
         quotas = usage.quotas
         if quotas.requests_per_s is not None:
             usage.take_request(access.steady_ms())
-        if quotas.connections is not None:
-            self._connection = principal.name, self._context.peer()
+        peer = self._context.peer() if quotas.connections is not None else NATIVE
+        if not peer.startswith(NATIVE):  # that was counted when it logged in
+            self._connection = principal.name, peer
             guard.count_call(usage, self._connection)
             self._usage = usage
         return principal
@@ -177,7 +168,7 @@ class GuardedMethod:
         self.is_audited = row.is_audited and guard.access.audit is not None
         self.is_publish = row.is_publish
         self.show = row.show
-        self.topic_of = None if row.named is None else guard.topics_of(row.named[0])
+        self.topic_of = None if row.named is None else guard.topics_of[row.named[0]]
         self._makes = row.makes
         self._needs = needs
         self._part = (needs.topic or "").rpartition(".")[0] if reads else ""
@@ -215,7 +206,9 @@ class GuardedMethod:
         one the request gives. What does not exist needs nothing: the method says so."""
         assert self.topic_of is not None
         found = None if name is None else self.topic_of(name)
-        demands = () if found is None else (Demand(kind, found, shown=f"{self._what} {name!r}"),)
+        demands: tuple[Demand, ...] = ()
+        if name is not None and found is not None:
+            demands = (named_demand(kind, self._what, name, found),)
         if self._topic is None or (topic is None and found is not None):
             return demands
         return (*demands, Demand(kind, topic))
@@ -357,6 +350,20 @@ class HeldCall:
     def _end(self, error: WaterclockError) -> None:
         self.refusal = error
         self.task.cancel()
+
+
+def topics_of(node: Node) -> dict[str, TopicOf]:
+    """Return what finds the topic of a recurrence, a replay or a run, by its name."""
+    return {
+        "recurrence": lambda name: node.recurrences.topic_of(name) or None,
+        "replay": node.replays.topic_of,
+        "run": node.job_runs.topic_of,
+    }
+
+
+def named_demand(kind: RightKind, what: str, name: str, topic: str) -> Demand:
+    """Return what a request needs that names something of a topic; of a run of several: all."""
+    return Demand(kind, topic or None, shown=f"{what} {name!r}")
 
 
 def host_of(peer: str) -> str:

@@ -59,11 +59,16 @@ class Identity:
         "_bearer",
         "_common_name",
         "_is_bounded",
+        "_is_link",
         "_usage",
         "owed_ms",
     )
 
-    def __init__(self, access: Access, common_name: str | None, address: str = "") -> None:
+    def __init__(
+        self, access: Access, common_name: str | None, address: str = "", *, is_link: bool = False
+    ) -> None:
+        """`is_link` if it is one of the native protocol."""
+        self._is_link = is_link
         self._access = access
         self._address = address
         self._common_name = common_name
@@ -104,7 +109,7 @@ class Identity:
     def close(self) -> None:
         """Count the connection no more."""
         if self._usage is not None:
-            self._usage.close_connection()
+            self._usage.close_connection(is_link=self._is_link)
             self._usage = None
 
     def _known(self, bearer: bytes | None) -> Asker:
@@ -119,7 +124,7 @@ class Identity:
         usage = access.usage_of(principal)
         if usage is not self._usage:
             self.close()
-            usage.open_connection()
+            usage.open_connection(is_link=self._is_link)
             self._usage = usage
         quotas = usage.quotas
         self._is_bounded = bool(quotas.bytes_per_s or quotas.requests_per_s)

@@ -40,7 +40,7 @@ def guarded(operation: "Operation", access: Access, counts: Counts) -> Handler:
     needs, handler = operation.needs, operation.handler
     if needs.is_open:
         return handler
-    demands_of = _demands_reader(operation)
+    demands_of = demands_reader(operation)
     makes, name = operation.makes, operation.name
     if operation.is_audited and access.audit is not None:
         handler = _audited(operation, access.audit)
@@ -86,7 +86,8 @@ def partitions_of(request: Request) -> int | None:
     return asked if isinstance(asked, int) else None
 
 
-def _demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand, ...]]:
+def demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand, ...]]:
+    """Return what reads from a request what it needs."""
     needs, named = operation.needs, operation.named
     assert needs.kind is not None
     kind = needs.kind
@@ -112,7 +113,8 @@ def _demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand,
         found = None if name is None else named.topic_of(name)
         if found is None:
             return demands
-        return (*demands, Demand(kind, found, shown=f"{named.what} {name!r}"))
+        # Of a run of several topics: all there are.
+        return (*demands, Demand(kind, found or None, shown=f"{named.what} {name!r}"))
 
     return read
 

@@ -183,7 +183,7 @@ class ClientLink(ChannelLink):
 
     def _is_let_in(self, login: Login) -> bool:
         access = self.server.access
-        self._identity = Identity(access, self.common_name, self.host)
+        self._identity = Identity(access, self.common_name, self.host, is_link=True)
         bearer = login.text.encode("latin-1", "replace") or None
         asker = self._identity.read(Head(bearer, 0, is_chunked=False))
         if asker.refusal is not None:

@@ -154,7 +154,8 @@ class Publishing:
         if link.principal is None:
             return
         if link.refused is not None:
-            raise link.refused
+            # As often as it is asked: with each traceback before, it would hold what was refused.
+            raise link.refused.with_traceback(None)
         access = server.access
         if self._reloads != access.reloads:
             self._permitted.clear()

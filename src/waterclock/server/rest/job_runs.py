@@ -75,11 +75,9 @@ class JobRunsApi:
         ]
         return json(200, RunsResponse(runs=found))
 
-    def _topic_of(self, name: str) -> str | None:
-        return next((each.topic for each in self._node.job_runs.list() if each.name == name), None)
-
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
+        topic_of = self._node.job_runs.topic_of
         return [
             Operation(
                 "GET", "/job-runs", self.list_runs, "listJobRuns",
@@ -98,6 +96,6 @@ class JobRunsApi:
                 "tells nothing for a minute is shown as `silent`.",
                 problems=(409, 507),
                 place=META,
-                needs=Needs("read", topic="topic"), named=Named("run", "name", self._topic_of),
+                needs=Needs("read", topic="topic"), named=Named("run", "name", topic_of),
             ),
         ]  # fmt: skip

@@ -213,7 +213,8 @@ class RecurrencesApi:
 
     def get(self, request: Request) -> Response:
         name = parameters_of(request, RecurrenceParameters).name
-        found = self._find(name)
+        listed = self._node.recurrences.list()
+        found = next((each for each in listed if each.name == name), None)
         if found is None:
             raise NotFound("recurrence", name)
         return json(200, render(RecurrenceResponse, found))
@@ -256,11 +257,7 @@ class RecurrencesApi:
         return json(200, RecurrencesResponse(recurrences=rendered))
 
     def _topic_of(self, name: str) -> str | None:
-        found = self._find(name)
-        return None if found is None else found.topic
-
-    def _find(self, name: str) -> Recurrence | None:
-        return next((each for each in self._node.recurrences.list() if each.name == name), None)
+        return self._node.recurrences.topic_of(name) or None
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""

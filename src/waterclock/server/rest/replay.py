@@ -126,12 +126,9 @@ class ReplayApi:
             raise NotFound("replay", name)
         return Response(204)
 
-    def _topic_of(self, name: str) -> str | None:
-        return next((each.topic for each in self._node.replays.list() if each.name == name), None)
-
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        named = Named("replay", "name", self._topic_of)
+        named = Named("replay", "name", self._node.replays.topic_of)
         return [
             Operation(
                 "GET", "/topics/{topic}/replay", self.replay, "replay",

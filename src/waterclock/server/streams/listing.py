@@ -67,6 +67,7 @@ class StreamListing:
             0 if ring is None else ring.end,
             stream.waiting,
             {n: each.position for n, each in (stream.consumers or {}).items()},
+            len(stream.senders or ()),
         )
         return json(200, facts)
 

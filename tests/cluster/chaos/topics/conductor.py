@@ -15,9 +15,15 @@ from tests.cluster.chaos.topics.fleet import ETCD, SMALL, EtcdProcess, TopicNode
 from tests.cluster.chaos.topics.grpc_clients import grpc_clients
 from tests.cluster.chaos.topics.load import Load
 from tests.cluster.chaos.topics.plan import Fault, Role, Step
-from tests.cluster.chaos.topics.record import Performed, RoundRecord, RunClock, undelivered
+from tests.cluster.chaos.topics.record import (
+    Performed,
+    RoundRecord,
+    RunClock,
+    last_due_ms,
+    undelivered,
+)
 from tests.cluster.chaos.topics.spark_reads import SparkReads
-from tests.cluster.history.events import Ended, Healed, Led, Published
+from tests.cluster.history.events import Ended, Healed, Led
 
 HEAL_S_MAX = 40.0
 LOOK_S = 0.2
@@ -68,7 +74,8 @@ class Conductor:
             load.stop_publishing()
             # Publishers end when they know what became of all; if not, they are stuck.
             await asyncio.wait([publishing], timeout=HEAL_S_MAX)
-            await asyncio.sleep(max(0, self._last_due_ms() - self._clock.now_ms()) / 1_000)
+            over_ms = last_due_ms(self._record.events) + FIRED_MS
+            await asyncio.sleep(max(0, over_ms - self._clock.now_ms()) / 1_000)
             await self._until_drained()
             load.stop()
             await asyncio.wait([publishing, reading, by_spark])
@@ -77,10 +84,6 @@ class Conductor:
         await load.read_copies()
         self._record.events.append(Ended(self._clock.now_ms()))
         self._record.seconds = time.monotonic() - begun_s
-
-    def _last_due_ms(self) -> int:
-        sent = (each for each in self._record.events if isinstance(each, Published))
-        return max((each.due_ms or 0 for each in sent), default=0) + FIRED_MS
 
     async def _until_drained(self) -> None:
         """Wait until groups were given all there is; if they never are, the oracle says so."""

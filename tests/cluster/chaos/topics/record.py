@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.cluster.chaos.topics.plan import Plan, Step
-from tests.cluster.history.events import Event, Polled, Published
+from tests.cluster.history.events import Changed, Event, Polled, Published
 
 REFUSALS_MAX = 50_000
 """The last ones: clients that are refused ask again and again."""
@@ -113,6 +113,12 @@ def undelivered(record: RoundRecord) -> dict[str, set[str]]:
     for each in record.delivered:
         missed[each.group].discard(each.message)
     return {group: messages for group, messages in missed.items() if messages}
+
+
+def last_due_ms(events: Iterable[Event]) -> int:
+    """Return when the last message is due, as it was sent or put off; 0 if none is for later."""
+    told = (each.due_ms for each in events if isinstance(each, Published | Changed))
+    return max((due_ms or 0 for due_ms in told), default=0)
 
 
 def _first_since(acks: Iterable[tuple[int, int]], at_ms: int) -> int | None:

@@ -2,8 +2,8 @@
 
 from tests.cluster.chaos.topics.oracle import verdict_on
 from tests.cluster.chaos.topics.plan import Fault, Plan, Role, Step
-from tests.cluster.chaos.topics.record import Delivered, Performed, RoundRecord
-from tests.cluster.history.events import Ended, Healed, Polled, Published, Row
+from tests.cluster.chaos.topics.record import Delivered, Performed, RoundRecord, last_due_ms
+from tests.cluster.history.events import Changed, Ended, Healed, Polled, Published, Row
 
 KILL = Step(100, Fault.KILL, Role.LEADER, 50)
 PLAN = Plan(1, 1, "kill-leader", (KILL,), groups=1)
@@ -50,6 +50,14 @@ def test_the_time_without_acknowledgement_ends_with_what_was_published_since():
     killed.performed.append(Performed(KILL, "n1", 100, 150, led=("t/0",)))
 
     assert killed.outages_ms() == [200]
+
+
+def test_a_round_waits_for_what_was_put_off_too():
+    later = Published("m1", "t/0", 200, 300, "acked", 0, due_ms=11_880)
+    put_off = Changed("m1", 11_764, 11_771, "acked", due_ms=14_903)
+
+    assert last_due_ms([later, put_off, Ended(90_000)]) == 14_903
+    assert last_due_ms([SENT]) == 0
 
 
 AHEAD = Step(1_000, Fault.CLOCK, Role.LEADER, 1_000, clock_ms=3_600_000)

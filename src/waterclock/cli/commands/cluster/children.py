@@ -105,9 +105,12 @@ def hanging_up(children: Sequence[Child]) -> Callable[[], None]:
         if has_terminal and not os.isatty(0):  # the window was closed
             signal_all(children, signal.SIGTERM)
             os._exit(EXIT_HUNG_UP)
-        supervisor.tell_reloading()
+        were_ready = all(child.facts for child in children)
+        if were_ready:  # else that they are is still to be told
+            supervisor.tell_reloading()
         for child in children:
             child.reload()
-        supervisor.tell_ready()
+        if were_ready:
+            supervisor.tell_ready()
 
     return hung_up

@@ -143,6 +143,8 @@ class LocalCluster:
     async def _follow(self, child: NodeChild) -> None:
         """Run a node, from its start to its end."""
         process = await child.start(child.words)
+        if self._stopping_at is not None or self._failure:  # that was said meanwhile
+            child.signal(signal.SIGTERM)
         assert process.stdout is not None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(child.pass_on_log(self._voice))

@@ -1,7 +1,8 @@
 """Calls of gRPC that other nodes ask for their clients: answered here, over the link.
 
-The node that was asked first has checked who asks and what they may. This one looks whether it is
-the right one to answer, and says so if it is not.
+The node that was asked first has checked who asks and what they may; of what has a name, by the
+records as it had them, so this one looks again. It looks whether it is the right one to answer, and
+says so if it is not.
 """
 
 import asyncio
@@ -12,7 +13,16 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from waterclock.cluster.peer_link.channels import Channel
-from waterclock.cluster.remote_calls import END, STOP, BadCall, CallHead, Failure, end, message
+from waterclock.cluster.remote_calls import (
+    END,
+    RIGHTS,
+    STOP,
+    BadCall,
+    CallHead,
+    Failure,
+    end,
+    message,
+)
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.runtime.call_channel import CallChannel
 from waterclock.server.calls import StreamingCall, parser_of
@@ -22,6 +32,8 @@ Check = Callable[[str, Any, tuple[int, ...]], None]
 """Raises NotLeader unless this node is to answer a request, by method, for these partitions."""
 
 
+Permit = Callable[[str, Any, bytes], None]
+"""Raises Forbidden unless who asks may ask that, by method, with these rights."""
 NodesMethod = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -86,6 +98,7 @@ class CallAnswering:
         methods: Mapping[str, RemoteMethod],
         check: Check,
         check_still: Check,
+        permit: Permit,
         tasks: asyncio.TaskGroup,
         *,
         of_nodes: Mapping[str, NodesMethod],
@@ -95,6 +108,7 @@ class CallAnswering:
         self._of_nodes = of_nodes
         self._check = check
         self._check_still = check_still
+        self._permit = permit
         self._tasks = tasks
         self._parsers = {name: parser_of(each.request) for name, each in methods.items()}
 
@@ -134,7 +148,9 @@ class CallAnswering:
 
     async def _work(self, call: CallChannel, head: CallHead) -> bytes:
         """Do what is asked; return what is still to be said."""
-        first = await call.take()
+        texts, first = b"", await call.take()
+        if first is not None and first.kind == RIGHTS:
+            texts, first = first.body, await call.take()
         if first is None or first.kind == END:
             raise BadInput("the call has no request")
         if head.method in self._of_nodes:
@@ -142,6 +158,7 @@ class CallAnswering:
         method, parse = self._methods[head.method], self._parsers[head.method]
         request = parse(first.body)
         self._check(head.method, request, head.partitions)
+        self._permit(head.method, request, texts)
         if not method.is_stream:
             response = await method.work(request)
             self._check_still(head.method, request, head.partitions)

@@ -1,7 +1,8 @@
 """A request of HTTP as another node passed it on, and what of it goes with it.
 
 The node that was asked first has checked what the request needs. Of lists everyone sees what they
-may, which is for the node to say that has the list: so the client's rights go with the request.
+may, and what has a name is of a topic, which are for the node to say that has the list and leads
+the records: so the client's rights go with the request.
 """
 
 import msgspec
@@ -18,10 +19,25 @@ _ELSEWHERE = "somebody of another node"
 
 def rights_of(request: Request) -> bytes:
     """Return the rights of who asks; nothing for those who may see everything."""
-    rights = request.principal.rights
-    if request.principal is ANYONE or rights.is_admin:
+    return texts_of(request.principal)
+
+
+def texts_of(principal: Principal) -> bytes:
+    """Return what a principal may do; nothing for those who may do everything."""
+    if principal is ANYONE or principal.rights.is_admin:
         return b""
-    return msgspec.json.encode(rights_texts(rights))
+    return msgspec.json.encode(rights_texts(principal.rights))
+
+
+def principal_of(texts: bytes) -> Principal:
+    """Return who asks another node; raises BadInput."""
+    if not texts:
+        return ANYONE
+    try:
+        found = msgspec.json.decode(texts, type=dict[RightKind, list[str]])
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"rights: {error}") from None
+    return Principal(_ELSEWHERE, parse_rights(found))
 
 
 def request_of(asked: ForwardedRequest) -> Request:
@@ -31,11 +47,7 @@ def request_of(asked: ForwardedRequest) -> Request:
     request.left_ms = asked.left_ms
     request.partitions = _partitions(asked.partitions)
     if asked.rights:
-        try:
-            texts = msgspec.json.decode(asked.rights, type=dict[RightKind, list[str]])
-        except msgspec.MsgspecError as error:
-            raise BadInput(f"rights: {error}") from None
-        request.asker = Asker(Principal(_ELSEWHERE, parse_rights(texts)))
+        request.asker = Asker(principal_of(asked.rights))
     return request
 
 

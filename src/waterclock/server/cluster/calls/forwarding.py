@@ -8,7 +8,7 @@ its clients: they end them as they would their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -16,13 +16,16 @@ from google.protobuf.message_factory import GetMessageClass
 
 from waterclock.model.errors import Fenced, NotLeader, Stopping, Unavailable, Unreachable
 from waterclock.node.task_groups import task_group
+from waterclock.server.access import CALLER
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.cluster.calls.answering import RemoteMethod
+from waterclock.server.cluster.calls.forwarded_request import principal_of, texts_of
 from waterclock.server.cluster.calls.merging import MERGES, Answer
 from waterclock.server.cluster.calls.place import Place
 from waterclock.server.cluster.calls.remote_calls import RemoteCall, RemoteCalls
 from waterclock.server.cluster.calls.router import Read, Router, Where, is_repeatable
 from waterclock.server.cluster.calls.whole_answer import Lost
+from waterclock.server.grpc.guard import TopicOf, named_demand
 from waterclock.server.grpc.needs import METHODS
 from waterclock.server.grpc.server import STREAMS, Service, snake_case
 
@@ -55,7 +58,11 @@ class Forwarding:
 
     calls: Calls
 
-    def __init__(self, router: Router, remote: RemoteCalls) -> None:
+    def __init__(
+        self, router: Router, remote: RemoteCalls, topics_of: Mapping[str, TopicOf]
+    ) -> None:
+        """`topics_of` finds the topic of what a request names, by what that is."""
+        self._topics_of = topics_of
         self._router = router
         self._remote = remote
         self.retried = 0
@@ -70,6 +77,18 @@ class Forwarding:
     def check_still(self, method: str, request: Message, partitions: tuple[int, ...]) -> None:
         """Raise if an answer to another node may lack something by now."""
         self._router.check_still(METHODS[method].place, reader_of(request), partitions)
+
+    def permit(self, method: str, request: Message, texts: bytes) -> None:
+        """Raise Forbidden if a client of another node, with these rights, may not use what it
+        names: the records of that node may be older than ours."""
+        row = METHODS[method]
+        if not texts or row.named is None:
+            return
+        what, field = row.named
+        name, kind = str(reader_of(request)(field)), row.needs.kind
+        topic = self._topics_of[what](name)
+        if topic is not None and kind is not None:
+            named_demand(kind, what, name, topic).check(principal_of(texts))
 
     # One request, one answer
 
@@ -157,7 +176,7 @@ class Forwarding:
                         await work(first, stream)
                     return
                 async with self._remote.begun(
-                    node, name, first.SerializeToString(), is_last=not reads
+                    node, name, first.SerializeToString(), texts=_texts(name), is_last=not reads
                 ) as call:
                     answer = await call.message()
                     if answer is not None:
@@ -229,6 +248,7 @@ class _Asking:
         work: Work,
         response: type[Message],
     ) -> None:
+        self._permit = forwarding.permit
         self._router = forwarding._router
         self._remote = forwarding._remote
         self._name = name
@@ -242,11 +262,14 @@ class _Asking:
         if node == self._router.me:
             if partitions:
                 self._router.check(self._place, reader_of(self._request), partitions)
+            self._permit(self._name, self._request, _texts(self._name))  # it may have come to lead
             answer: Message = await self._work(self._request)
             self._router.check_still(self._place, reader_of(self._request), partitions)
             return answer
         data = self._request.SerializeToString()
-        found = await self._remote.unary(node, self._name, data, partitions=partitions)
+        found = await self._remote.unary(
+            node, self._name, data, partitions=partitions, texts=_texts(self._name)
+        )
         return self._response.FromString(found)
 
     async def gather(self, where: Where, read: Read, trying: Trying) -> Message:
@@ -316,6 +339,11 @@ def remote_methods(services: Iterable[Service]) -> dict[str, RemoteMethod]:
                     reads=method.client_streaming,
                 )
     return found
+
+
+def _texts(method: str) -> bytes:
+    """Return the rights of who asks, if the node that answers is to look at them."""
+    return b"" if METHODS[method].named is None else texts_of(CALLER.get())
 
 
 def _fenced(error: Exception) -> Fenced:

@@ -14,6 +14,8 @@ import msgspec
 
 from waterclock.cluster.forwarded import NOT_OWNER
 from waterclock.model.errors import Fenced, NotLeader, Unavailable, Unreachable
+from waterclock.security.principals import ANYONE
+from waterclock.server.access import permit_of
 from waterclock.server.cluster.calls.forwarding import Trying
 from waterclock.server.cluster.calls.http_merging import HTTP_MERGES, HttpAnswer
 from waterclock.server.cluster.calls.place import Place
@@ -22,7 +24,7 @@ from waterclock.server.cluster.calls.whole_answer import Lost
 from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.http.messages import Answered, Later, Request, Response, json
 from waterclock.server.http.operations import Operation
-from waterclock.server.http.permits import field_reader
+from waterclock.server.http.permits import demands_reader, field_reader
 
 Reads = Callable[[Request], Read]
 
@@ -85,11 +87,15 @@ class HttpRouting:
         if place is None or place.kind == "here":
             return operation
         reads, handler, router = _reads_of(operation), operation.handler, self._router
+        demands_of = None if operation.named is None else demands_reader(operation)
 
         def handle(request: Request) -> Answered | Later:
             read = reads(request)
             try:
                 router.check(place, read, request.partitions)
+                if demands_of is not None and request.principal is not ANYONE:
+                    # The records of the node that was asked first may be older than ours.
+                    permit_of(request.principal, demands_of(request))
                 answer = handler(request)
             except NotLeader:
                 return Response(NOT_OWNER)

@@ -10,7 +10,16 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from waterclock.cluster.peer_link.channels import Cancelled, Channel, Listener
-from waterclock.cluster.remote_calls import CALL, END, BadCall, CallHead, Item, message, stop
+from waterclock.cluster.remote_calls import (
+    CALL,
+    END,
+    BadCall,
+    CallHead,
+    Item,
+    message,
+    rights,
+    stop,
+)
 from waterclock.model.errors import Stopping, Unreachable
 from waterclock.runtime.call_channel import CallChannel
 from waterclock.server.cluster.calls.whole_answer import Lost
@@ -38,10 +47,17 @@ class RemoteCalls:
         return f"<RemoteCalls {self.asked} asked>"
 
     async def unary(
-        self, node: str, method: str, request: bytes, *, partitions: tuple[int, ...] = ()
+        self,
+        node: str,
+        method: str,
+        request: bytes,
+        *,
+        partitions: tuple[int, ...] = (),
+        texts: bytes = b"",
     ) -> bytes:
-        """Return a node's answer; raises what it raised, Unreachable, or Lost."""
-        async with self.begun(node, method, request, partitions, is_last=True) as call:
+        """Return a node's answer; raises what it raised, Unreachable, or Lost. `texts` are the
+        rights of who asks, if the node is to look at them."""
+        async with self.begun(node, method, request, partitions, texts, is_last=True) as call:
             found = await call.message()
             if found is None or await call.message() is not None:
                 raise BadCall(f"{node} did not give one answer to {method}")
@@ -54,12 +70,14 @@ class RemoteCalls:
         method: str,
         request: bytes,
         partitions: tuple[int, ...] = (),
+        texts: bytes = b"",
         *,
         is_last: bool,
     ) -> AsyncIterator["RemoteCall"]:
         """Ask a node, with the first of the requests; leaving ends the call."""
         call = CallChannel()
-        body = CallHead(method, partitions).encode() + message(request)
+        head = CallHead(method, partitions).encode()
+        body = b"".join((head, rights(texts), message(request)))
         call.channel = self._asks.ask(node, CALL, body, call, is_last=is_last)
         self.asked += 1
         try:

@@ -28,6 +28,7 @@ from waterclock.server.cluster.calls.remote_topics import (
 )
 from waterclock.server.cluster.calls.router import Router
 from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.grpc.guard import topics_of
 from waterclock.server.grpc.server import Service
 
 
@@ -39,7 +40,7 @@ class SharedTopics:
         self._cluster = cluster
         self._places = places
         remote, router = RemoteCalls(cluster.peers), Router(node.topics, places)
-        self.grpc = Forwarding(router, remote)
+        self.grpc = Forwarding(router, remote, topics_of(node))
         self.http = HttpRouting(router)
         self.topics = RemoteTopics(remote, places)
         self.rights = RemoteRights(remote, places, node.rights)
@@ -68,6 +69,7 @@ class SharedTopics:
             remote_methods(services),
             self.grpc.check,
             self.grpc.check_still,
+            self.grpc.permit,
             tasks,
             of_nodes=of_nodes,
         )

@@ -34,6 +34,8 @@ MOVES_MAX: Final = 10
 DATA_BYTES_MAX: Final = 32 * KIB
 """Of a request that has begun; a longer one is forwarded."""
 BACKLOG: Final = 64
+PAUSE_S: Final = 1.0
+"""Before processes are heard again, if there was no descriptor left for a link of one."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group."""
 
@@ -56,9 +58,13 @@ class SharedConnections:
         self.taken = 0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
-        self._listener.bind(self._path(name))
+        try:
+            self._listener.bind(self._path(name))
+        except OSError:
+            self._listener.close()
+            raise
         self._listener.listen(BACKLOG)
-        self._loop.add_reader(self._listener, self._accept)
+        self._hear()
 
     def __repr__(self) -> str:
         return f"<SharedConnections {self.handed} handed, {self.taken} taken>"
@@ -118,12 +124,22 @@ class SharedConnections:
                 link, _ = self._listener.accept()
             except BlockingIOError:
                 return
+            except OSError as error:
+                log.warning("handed_connections_wait: %s", error)
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(PAUSE_S, self._hear)
+                return
             link.setblocking(False)
             if _is_ours(link):
                 self._heard.add(link)
                 self._loop.add_reader(link, self._read, link)
             else:
                 link.close()
+
+    def _hear(self) -> None:
+        """Let other processes come."""
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
 
     def _read(self, link: socket.socket) -> None:
         """Take all that was handed."""
@@ -140,6 +156,7 @@ class SharedConnections:
             self.taken += 1
             given = socket.socket(fileno=descriptors[0])
             given.setblocking(False)
+            given.set_inheritable(False)  # as that of a connection that was accepted
             self._server.tasks.create_task(self._take(given, data[0], data[1:]))
 
     async def _take(self, given: socket.socket, moves: int, data: bytes) -> None:
@@ -224,5 +241,11 @@ def _is_ours(link: socket.socket) -> bool:
 
 def shared_connections(server: HttpServer, address: str, name: str) -> SharedConnections | None:
     """Return what brings connections to the process that answers them; None where the system has no
-    names for that."""
-    return SharedConnections(server, address, name) if sys.platform == "linux" else None
+    names for that, or another has the name: then requests take their hop, as before."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return SharedConnections(server, address, name)
+    except OSError as error:
+        log.warning("connections_stay name=%s reason=%s", name, error)
+        return None

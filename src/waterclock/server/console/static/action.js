@@ -23,14 +23,25 @@ function curl({ method, path, body, then }) {
   return who().isSecure ? `${line} --cacert ca.pem -H "Authorization: Bearer $WATERCLOCK_CREDENTIAL"` : line;
 }
 
-function copier(text) {
-  return h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(text()); toast("Copied"); } }, "Copy");
+// Browsers lend their clipboard to pages that came over TLS or from this machine; else the text is marked.
+async function copy(from) {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(from.textContent);
+    toast("Copied");
+  } else {
+    getSelection().selectAllChildren(from);
+    toast("It is selected: copy it with the keyboard");
+  }
+}
+
+function copier(pre, name) {
+  return h("button", { type: "button", class: "small", "aria-label": `Copy the ${name} command`, onclick: () => copy(pre) }, "Copy");
 }
 
 // The same by other means: shown with every action.
 export function same() {
   const cli = h("pre"), line = h("pre");
-  const rows = [["waterclock", cli], ["curl", line]].map(([name, pre]) => h("div", { class: "line" }, pre, h("span", {}, copier(() => pre.textContent), h("span", { class: "reader" }, `the ${name} command`))));
+  const rows = [["waterclock", cli], ["curl", line]].map(([name, pre]) => h("div", { class: "line" }, pre, copier(pre, name)));
   const element = h("details", { class: "same", open: true }, h("summary", {}, "The same on a command line"), ...rows);
   return {
     element,
@@ -48,24 +59,30 @@ function control(field) {
   if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
   if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false", class: field.isLow ? "low" : undefined }, field.value ?? "");
   if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
-  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.list, autocomplete: "off" });
+  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
 }
 
+function labelled(field, made) {
+  if (field.kind === "check") return h("label", { class: "field check" }, made, h("span", {}, field.title));
+  const known = field.known && h("datalist", { id: `known-${field.name}` }, field.known.map((value) => h("option", { value })));
+  return h("label", { class: "field" }, h("span", {}, field.title), made, known);
+}
+
+// A field with `when(values)` is shown only where that holds.
 // check(values) -> why not; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
 export function act({ title, note, fields = [], check, asked, label, isDanger = false, done, more }) {
   const controls = fields.map((field) => [field, control(field)]);
+  const labels = controls.map(([field, made]) => labelled(field, made));
   const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.type === "checkbox" ? made.checked : made.value]));
   const equal = same();
   const wrong = h("p", { class: "notice bad hidden", role: "alert" });
   const submit = h("button", { type: "submit", class: isDanger ? "main danger" : "main" }, label);
   const form = h("form", {}, note ? h("p", {}, note) : null,
-    controls.map(([field, made]) => field.kind === "check"
-      ? h("label", { class: "field check" }, made, h("span", {}, field.title))
-      : h("label", { class: "field" }, h("span", {}, field.title), made)),
+    labels,
     more ?? null, wrong, equal.element,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Back"), submit));
   const say = (text) => { wrong.textContent = text; wrong.classList.toggle("hidden", !text); };
-  const refresh = () => { try { equal.show(asked(values())); } catch (error) { say(error.message); } };
+  const refresh = () => { fields.forEach((field, at) => labels[at].classList.toggle("hidden", field.when?.(values()) === false)); try { equal.show(asked(values())); } catch (error) { say(error.message); } };
   form.addEventListener("input", () => { say(""); refresh(); more?.update?.(values()); });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -49,6 +49,13 @@ export function query(path, parameters) {
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
+// What is asked of a page stands in its address, so that it can be shared; it is no other page. One
+// that the reader has left already, whose last window just closes, has nothing to say there.
+export function remember(path, asked) {
+  const here = location.hash.replace(/^#\/?/, "").split("?")[0];
+  if (decodeURIComponent(here) === decodeURIComponent(path)) window.history.replaceState(null, "", query(`#/${path}`, asked));
+}
+
 // Calls `take` with each line of an answer, until it says false.
 export async function lines(path, take, { signal, separator = "\n" } = {}) {
   const stop = new AbortController();

@@ -98,14 +98,16 @@ function follow() {
   }, connected);
 }
 
+// What the navigation does not list, but an address that was shared names.
+const nothing = (title) => ({ element: [h("div", { class: "head" }, h("h1", {}, title)), h("p", { class: "notice" }, "There is nothing here that you may see.")] });
+
 let shows = 0;
 async function show() {
   const turn = ++shows;
   const at = place();
-  const [path, title, load] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
-  const open = await load();
+  const [path, title, load, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
+  const open = shown && !shown() ? () => nothing(title) : await load();
   if (turn !== shows) return;
-  if (page?.stays?.(at)) return page.moved(at);
   page?.close?.();
   document.querySelectorAll("dialog").forEach((box) => box.close());
   page = open({ ...at, follow, snapshot: () => last });
@@ -156,6 +158,8 @@ async function begin() {
   await show();
 }
 
+// The part behind the # names a page here, so the link to the content is not followed but done.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main")?.focus(); });
 document.addEventListener("visibilitychange", () => { if (page) follow(); });
 addEventListener("hashchange", () => { if (frame.main) show(); });
 addEventListener("unhandledrejection", (event) => {

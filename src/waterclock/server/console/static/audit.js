@@ -1,5 +1,5 @@
 // The audit: who was refused, and who changed what, the newest first.
-import { get, messages } from "./api.js";
+import { get, messages, remember } from "./api.js";
 import { h, later, panel, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { Table } from "./table.js";
@@ -8,9 +8,9 @@ const READ = 500;
 
 export function audit(at) {
   let rows = [];
-  const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the audit", value: at.query.get("filter") ?? "", oninput: later(() => show(), 150) });
+  const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the audit", value: at.query.get("filter") ?? "", oninput: later(() => { remember("audit", { filter: search.value }); show(); }, 150) });
   const table = new Table("audit", [
-    { title: "When", same: (row) => String(row.time_ms), cell: (row) => time(row.time_ms) },
+    { title: "When", kind: "when", same: (row) => String(row.time_ms), cell: (row) => time(row.time_ms) },
     { title: "Outcome", same: (row) => row.outcome, cell: (row) => h("span", { class: `tag ${{ allowed: "good", denied: "bad", failed: "warn" }[row.outcome] ?? ""}` }, row.outcome) },
     { title: "Principal", kind: "name", cell: (row) => row.principal || "–" },
     { title: "Operation", kind: "name", cell: (row) => row.operation },

@@ -1,23 +1,26 @@
 // The cluster: who is there, who owns what, who leads, who lags, what is being moved.
 import { get } from "./api.js";
 import { act, shell } from "./action.js";
-import { h, panel, toast } from "./dom.js";
+import { h, panel, put, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { may, who } from "./rights.js";
 import { Table } from "./table.js";
 import { link } from "./topics.js";
 
+const ROWS_MAX = 500;
 const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad" };
 
 export function cluster() {
+  const beyond = h("p", { class: "dim" });
   const isAdmin = may("admin") && who().isClustered;
-  let shares = new Map(), drains = new Map();
+  let shares = new Map(), drains = new Map(), leads = new Map();
   const members = new Table("members", [
     { title: "Node", kind: "name", cell: (row) => row.name + (row.isSelf ? " (this one)" : "") },
     { title: "State", same: (row) => row.state, cell: (row) => h("span", { class: `tag ${MOOD[row.state] ?? ""}` }, row.state) },
     { title: "Console", hide: true, same: (row) => row.http, cell: (row) => (row.http ? h("a", { href: `${row.http}/` }, row.http) : h("span")) },
     { title: "Zone", hide: true, cell: (row) => row.zone || "" },
     { title: "Of the streams", kind: "num", cell: (row) => (shares.has(row.name) ? `${(shares.get(row.name).share * 100).toFixed(1)} %` : "–") },
+    { title: "Leads", kind: "num", hide: true, cell: (row) => (leads.size ? count(leads.get(row.name) ?? 0) : "–") },
     { title: "Streams", kind: "num", hide: true, cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
     { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left` : ""; } },
     { title: "", kind: "tools", same: (row) => String(drains.has(row.name)), cell: (row) => (isAdmin && row.level ? h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain") : h("span")) },
@@ -36,7 +39,7 @@ export function cluster() {
     { title: "From", cell: (row) => row.source || "any" }, { title: "To", cell: (row) => row.target }, { title: "What", cell: (row) => (row.isLeaderOnly ? "leader" : "replica") },
   ], { key: (row) => `${row.topic}/${row.partition}`, none: "Nothing is being moved." });
   const events = new Table("who came and went", [
-    { title: "When", same: (row) => String(row.timeMs), cell: (row) => time(row.timeMs) }, { title: "What", cell: (row) => row.kind }, { title: "Node", kind: "name", cell: (row) => row.member }, { title: "", reader: "Detail", cell: (row) => row.detail },
+    { title: "When", kind: "when", same: (row) => String(row.timeMs), cell: (row) => time(row.timeMs) }, { title: "What", cell: (row) => row.kind }, { title: "Node", kind: "name", cell: (row) => row.member }, { title: "", reader: "Detail", cell: (row) => row.detail },
   ], { key: (row) => `${row.timeMs}/${row.kind}/${row.member}`, none: "Nobody came or went." });
 
   const drain = (node, undo) => act({ title: undo ? `Use ${node} again` : `Drain ${node}`, label: undo ? "Use it" : "Drain", isDanger: !undo, note: undo ? "It may have replicas again." : "Its leaders and then its replicas move elsewhere, so that it can be taken away.", asked: () => ({ method: "POST", path: "/cluster/drain", body: { node, undo: undo || undefined }, cli: shell("waterclock", "cluster", "drain", node, undo ? "--undo" : "") }), done: () => { load(); return undo ? "It is used again" : "It is being drained"; } });
@@ -46,15 +49,18 @@ export function cluster() {
     const [found, ring, replication, placement, seen] = await Promise.all(["members", "ring", "replication", "placement", "events"].map((name) => get(`/cluster/${name}`)));
     shares = new Map(ring.nodes.map((each) => [each.name, each]));
     drains = new Map((placement.drains ?? []).map((each) => [each.node, each]));
-    members.update(found.members);
     // The node's own topics are many rows that nobody looks for first.
     const isOwn = (row) => row.topic.startsWith("__");
     const rows = replication.partitions;
-    partitions.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)].slice(0, 500));
+    leads = new Map();
+    rows.forEach((row) => leads.set(row.leader, (leads.get(row.leader) ?? 0) + 1));
+    members.update(found.members);
+    partitions.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)].slice(0, ROWS_MAX));
+    put(beyond, rows.length > ROWS_MAX ? `${count(rows.length - ROWS_MAX)} more are not shown: a topic's page has all of its partitions.` : "");
     moves.update(placement.moves ?? []);
     events.update(seen.events.slice(-50).reverse());
   };
   load().catch((error) => toast(error.message, true));
   const refresh = setInterval(() => load().catch(() => {}), 3000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: () => clearInterval(refresh), back: load };
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: () => clearInterval(refresh), back: load };
 }

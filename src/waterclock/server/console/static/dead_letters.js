@@ -1,11 +1,12 @@
 // Dead letters: what failed for good, why, and what becomes of it.
-import { get, part, query, send } from "./api.js";
+import { get, part, query, remember, send } from "./api.js";
 import { act, command, shell } from "./action.js";
-import { dialog, facts, h, panel, toast } from "./dom.js";
+import { dialog, facts, h, panel, toast, unreadable } from "./dom.js";
 import { count, cut, time } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
-import { body, headersOf, keyOf, listed, textOf } from "./topics.js";
+import { body, headersOf, keyOf, textOf } from "./messages.js";
+import { listed } from "./topics.js";
 
 export function deadLetters(at) {
   return at.path[1] === undefined ? list(at) : one(at, at.path[1]);
@@ -26,10 +27,10 @@ function one(at, topic) {
   const path = `/topics/${part(topic)}/dead-letters`;
   const chosen = new Map();
   const position = (row) => `${row.position.partition}/${row.position.offset}`;
-  const mayRedrive = may("publish", { topic }), mayPurge = may("admin", { topic });
+  const mayRead = may("read", { topic }), mayRedrive = may("publish", { topic }), mayPurge = may("admin", { topic });
   const table = new Table("dead letters", [
     { title: "", reader: "Chosen", same: (row) => String(chosen.has(position(row))), cell: (row) => h("input", { type: "checkbox", "aria-label": `Choose ${position(row)}`, checked: chosen.has(position(row)), onchange: (event) => { if (event.target.checked) chosen.set(position(row), row.position); else chosen.delete(position(row)); refreshTools(); } }) },
-    { title: "Given up", same: (row) => String(row.deadLetteredMs), cell: (row) => time(row.deadLetteredMs) },
+    { title: "Given up", kind: "when", same: (row) => String(row.deadLetteredMs), cell: (row) => time(row.deadLetteredMs) },
     { title: "Reason", cell: (row) => row.reason },
     { title: "Attempts", kind: "num", hide: true, cell: (row) => count(row.attempts) },
     { title: "Group", kind: "name", hide: true, cell: (row) => row.group },
@@ -76,21 +77,26 @@ function one(at, topic) {
     },
   });
   const whole = (row) => {
-    const tools = [h("button", { type: "button", onclick: () => box.close() }, "Close")];
+    const tools = [h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")];
     if (mayRedrive) tools.unshift(h("button", { type: "button", class: "main", onclick: () => { box.close(); redrive([row.position]); } }, "Redrive…"));
     if (mayRedrive && mayPurge && row.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); edit(row); } }, "Edit and redrive…"));
     if (mayPurge) tools.unshift(h("button", { type: "button", class: "danger", onclick: () => { box.close(); purge([row.position]); } }, "Purge…"));
-    const box = dialog(`${topic} ${position(row)}`, facts([["Reason", row.reason], ["Attempts", count(row.attempts)], ["Group", row.group], ["From", `${topic} ${row.origin.partition}/${row.origin.offset}`], ["Given up", time(row.deadLetteredMs)], ["Key", keyOf(row)], ["Id", row.messageId], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...tools));
+    const box = dialog(`${topic} ${position(row)}`, facts([["Reason", row.reason], ["Attempts", count(row.attempts)], ["Group", row.group], ["From", h("a", { href: query(`#/topics/${part(topic)}`, { message: `${row.origin.partition}/${row.origin.offset}` }) }, `${topic} ${row.origin.partition}/${row.origin.offset}`)], ["Given up", time(row.deadLetteredMs)], ["Key", keyOf(row)], ["Id", row.messageId], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...tools));
+    keep(position(row));
+    box.addEventListener("close", () => keep(""));
   };
+  const keep = (letter) => remember(`dead-letters/${part(topic)}`, { letter });
   const again = h("button", { type: "button", onclick: () => redrive(positions()) }), drop = h("button", { type: "button", class: "danger", onclick: () => purge(positions()) });
   const refreshTools = () => { again.textContent = chosen.size ? `Redrive ${chosen.size}…` : "Redrive all…"; drop.textContent = chosen.size ? `Purge ${chosen.size}…` : "Purge all…"; again.disabled = drop.disabled = !rows.length; };
   refreshTools();
   const fail = (error) => toast(error.message, true);
-  load().catch(fail);
-  const refresh = setInterval(() => { if (rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); }, 5000);
+  const named = at.query.get("letter");
+  const open = () => { const row = rows.find((each) => position(each) === named); if (row) whole(row); };
+  if (mayRead) load().then(() => named && open()).catch(fail);
+  const refresh = setInterval(() => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); }, 5000);
   return {
     title: `Dead letters of ${topic}`,
-    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRedrive ? again : null, mayPurge ? drop : null), panel("Messages", table.element, more)],
-    close: () => clearInterval(refresh), back: () => load().catch(fail),
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRead && mayRedrive ? again : null, mayRead && mayPurge ? drop : null), mayRead ? panel("Messages", table.element, more) : unreadable("topic")],
+    close: () => clearInterval(refresh), back: () => mayRead && load().catch(fail),
   };
 }

@@ -27,6 +27,8 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
+export const unreadable = (what) => h("p", { class: "notice" }, `You may not read this ${what}: only what you may do with it is here.`);
+
 export function empty(text) {
   return h("p", { class: "empty" }, text);
 }
@@ -58,6 +60,7 @@ export function dialog(title, ...children) {
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();
+  box.scrollTop = 0; // what has the focus may stand at the end
   return box;
 }
 

@@ -1,7 +1,7 @@
 // Groups: who is behind and by how much; one of them, by partition; where it goes on.
 import { get, part, query } from "./api.js";
 import { act, shell } from "./action.js";
-import { facts, h, panel } from "./dom.js";
+import { facts, h, panel, unreadable } from "./dom.js";
 import { brief, count, local, rate } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -9,6 +9,12 @@ import { link, listed } from "./topics.js";
 
 export function groups(at) {
   return at.path.length < 3 ? list(at) : one(at, at.path[1], at.path[2]);
+}
+
+// The partition that is furthest behind, if any is.
+function slowest(partitions) {
+  const worst = partitions.reduce((one, other) => (other.lag > one.lag ? other : one), { lag: 0 });
+  return worst.lag ? `partition ${worst.partition}, ${count(worst.lag)} behind${worst.member ? `, of ${worst.member}` : ", of nobody"}` : "";
 }
 
 const groupLink = (row) => h("a", { href: `#/groups/${part(row.topic)}/${part(row.group)}` }, row.group);
@@ -52,10 +58,11 @@ function one(at, topic, group) {
     } catch (error) { wrong.textContent = error.message; wrong.classList.remove("hidden"); return; }
     table.update(info.partitions);
     const total = (field) => info.partitions.reduce((sum, each) => sum + each[field], 0);
-    about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
+    about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["Slowest", slowest(info.partitions)], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
   };
-  const refresh = setInterval(load, 2000);
-  load();
+  const mayRead = may("read", { topic, group });
+  const refresh = mayRead ? setInterval(load, 2000) : 0;
+  if (mayRead) load();
 
   const seek = () => {
     const preview = h("div", { "aria-live": "polite" });
@@ -79,7 +86,7 @@ function one(at, topic, group) {
       note: info.members.length ? "The group has members: they must leave before it can be moved." : "What lies between is skipped, or comes again.",
       fields: [
         { name: "to", title: "Go on", kind: "select", value: first.to, options: [["earliest", "at the beginning"], ["latest", "at the end"], ["time", "at a time"], ["offset", "at an offset"]] },
-        { name: "since", title: "Time", kind: "datetime-local", value: first.since }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset }],
+        { name: "since", title: "Time", kind: "datetime-local", value: first.since, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
       asked: (v) => {
         const time = v.since ? new Date(v.since).toISOString() : "";
         const body = v.to === "time" ? { since: time } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
@@ -93,7 +100,7 @@ function one(at, topic, group) {
   const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: shell("waterclock", "groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
   return {
     title: group,
-    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [h("button", { type: "button", onclick: seek }, "Seek…"), h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, panel("Group", about), panel("Partitions", table.element)],
-    close: () => clearInterval(refresh), back: load,
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? h("button", { type: "button", onclick: seek }, "Seek…") : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],
+    close: () => clearInterval(refresh), back: () => mayRead && load(),
   };
 }

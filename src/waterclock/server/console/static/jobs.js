@@ -1,5 +1,5 @@
 // Jobs: runs on Spark and what they report, and replays that have a name.
-import { get, part } from "./api.js";
+import { get, part, remember } from "./api.js";
 import { act, shell } from "./action.js";
 import { dialog, facts, h, panel, toast } from "./dom.js";
 import { bytes, count, cut, pretty, span, time } from "./format.js";
@@ -28,14 +28,17 @@ function show(run) {
     ]),
     run.error ? h("pre", { class: "message" }, run.error) : null,
     run.report ? h("pre", { class: "message", tabindex: "0", "aria-label": "Report" }, pretty(run.report) ?? run.report) : null,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Close")));
+    h("div", { class: "buttons" }, h("button", { type: "button", autofocus: true, onclick: close }, "Close")));
+  return box;
 }
 
-export function jobs() {
+export function jobs(at) {
+  const keep = (run) => remember("jobs", { run });
+  const open = (run) => { keep(run.name); show(run).addEventListener("close", () => keep("")); };
   const runs = new Table("runs of jobs", [
     { title: "Job", kind: "name", same: (row) => row.job, cell: (row) => row.job },
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => (row.topic ? link(row.topic) : "all") },
-    { title: "Started", same: (row) => String(row.startedMs), cell: (row) => time(row.startedMs) },
+    { title: "Started", kind: "when", hide: true, same: (row) => String(row.startedMs), cell: (row) => time(row.startedMs) },
     { title: "Took", kind: "num", hide: true, cell: (row) => span((row.endedMs || row.heardMs) - row.startedMs) },
     { title: "State", same: (row) => row.state, cell: (row) => h("span", { class: `tag ${TAGS[row.state] ?? ""}` }, SAID[row.state] ?? row.state) },
     { title: "Rows read", kind: "num", hide: true, cell: (row) => count(row.rowsRead) },
@@ -43,7 +46,7 @@ export function jobs() {
     { title: "Refused", kind: "num", hide: true, cell: (row) => count(row.rejected) },
     { title: "Bytes", kind: "num", hide: true, cell: (row) => bytes(row.sizeBytes) },
     { title: "What", hide: true, same: (row) => `${row.state} ${row.stage} ${row.tasksDone}/${row.tasks} ${row.heardMs} ${row.error}`, cell: what },
-    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => h("button", { type: "button", class: "small", "aria-label": `Details of ${row.name}`, onclick: () => show(row) }, "Details") },
+    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => h("button", { type: "button", class: "small", "aria-label": `Details of ${row.name}`, onclick: () => open(row) }, "Details") },
   ], { key: (row) => row.name, none: "No run yet: waterclock pipeline report makes one." });
   const sum = (positions) => positions.reduce((all, each) => all + each.offset, 0);
   const table = new Table("named replays", [
@@ -58,8 +61,10 @@ export function jobs() {
     const [ran, named] = await Promise.all([get("/job-runs"), get("/replays")]);
     runs.update(ran.runs);
     table.update(named.replays);
+    return ran.runs;
   };
-  load().catch((error) => toast(error.message, true));
+  const wanted = at.query.get("run");
+  load().then((all) => { const run = wanted && all.find((each) => each.name === wanted); if (run) open(run); }).catch((error) => toast(error.message, true));
   const refresh = setInterval(() => load().catch(() => {}), 3000);
   return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: () => clearInterval(refresh), back: load };
 }

@@ -1,9 +1,10 @@
 // What the node is busy with: rates, lag, lateness, disk, what is wrong, over an hour or a day.
-import { get, query as asked } from "./api.js";
+import { get, query as asked, remember } from "./api.js";
 import { choice, h, panel, put } from "./dom.js";
 import { Table } from "./table.js";
 import { brief, bytes, count, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
+import { may } from "./rights.js";
 
 const PLOTS = [
   ["Messages a second", [["in", "in", rate], ["out", "out", rate], ["acked", "acked", rate]]],
@@ -16,7 +17,6 @@ const PLOTS = [
   ["Disk and memory", [["logBytes", "logs", bytes], ["memoryBytes", "memory", bytes]]],
 ];
 const NOW = { in: "inRate", out: "outRate", acked: "ackedRate", fired: "firedRate", deadLettered: "deadLetteredRate", latenessP99Ms: "latenessP99Ms", lag: "lag", unacked: "unacked", pending: "pending", streamIn: "streamInRate", streamOut: "streamOutRate", logBytes: "sizeBytes" };
-const history_ = window.history;
 const LEVELS = new Set(["lag", "unacked", "pending", "logBytes"]);
 
 const TILES = [
@@ -53,8 +53,8 @@ export function overview({ query }) {
   ], { key: (row) => row.name });
   const nodesPanel = panel("Nodes", nodes.element);
   nodesPanel.classList.add("hidden");
-  const chosen = h("select", { "aria-label": "Plots of", class: "hidden", onchange: () => { node = chosen.value; remember(); load(); } });
-  const remember = () => history_.replaceState(null, "", asked("#/", { range: range === "day" ? range : "", node }));
+  const chosen = h("select", { "aria-label": "Plots of", class: "hidden", onchange: () => { node = chosen.value; keep(); load(); } });
+  const keep = () => remember("", { range: range === "day" ? range : "", node });
   let history = null, recent = [], saidProblems = "";
 
   const load = async () => {
@@ -101,20 +101,22 @@ export function overview({ query }) {
     chosen.replaceChildren(h("option", { value: "" }, "all nodes"), ...names.map((name) => h("option", { value: name, selected: name === node }, name)));
   };
 
-  const refresh = setInterval(() => load().catch(() => {}), 300000);
-  load().catch((error) => { if (error.status === 403) limited.classList.remove("hidden"); });
-  const element = [
+  const mayRead = may("read"); // the node as a whole
+  const refresh = mayRead ? setInterval(() => load().catch(() => {}), 300000) : 0;
+  if (mayRead) load().catch(() => {});
+  else limited.classList.remove("hidden");
+  const element = mayRead ? [
     h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }), chosen,
-      choice("How far back", [["hour", "Hour"], ["day", "Day"]], range, (value) => { range = value; remember(); load(); })),
+      choice("How far back", [["hour", "Hour"], ["day", "Day"]], range, (value) => { range = value; keep(); load(); })),
     limited, problems, missing,
     h("dl", { class: "tiles" }, tiles.map((tile) => tile.element)),
     nodesPanel,
     h("div", { class: "grid" }, plots.map(({ title, chart }) => panel(title, chart.element))),
-  ];
+  ] : [h("div", { class: "head" }, h("h1", {}, "Overview")), limited];
   return {
     element,
     update(snapshot) {
-      if (!snapshot.node) return limited.classList.remove("hidden");
+      if (!snapshot.node || !mayRead) return undefined;
       TILES.forEach(([, show, mood], at) => {
         const [text, unit] = show(snapshot.node);
         put(tiles[at].value, text);
@@ -126,7 +128,7 @@ export function overview({ query }) {
       if (range === "hour" && !node) extend(snapshot);
       return undefined;
     },
-    back: () => load().catch(() => {}),
+    back: () => mayRead && load().catch(() => {}),
     close() {
       clearInterval(refresh);
       plots.forEach(({ chart }) => chart.close());

@@ -5,6 +5,9 @@ import { clock, moment } from "./format.js";
 const shown = new Set();
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+// A value with no other beside it makes no line.
+const isLonely = (values) => values.filter((value) => value !== null && value !== undefined).length < 3;
+
 // series: [{title, show(value)}]; `data` is columns, the first the times in seconds.
 export function plot(label, series, { tall = false } = {}) {
   const place = h("div", { class: tall ? "plot tall" : "plot", role: "img", "aria-label": label });
@@ -30,9 +33,9 @@ export function plot(label, series, { tall = false } = {}) {
       scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
       axes: [
         { ...axis, space: 70, size: 26, values: (_, ticks) => ticks.map((at) => (ticks.length > 1 && ticks[1] - ticks[0] >= 60 ? clock(at * 1000).slice(0, 5) : clock(at * 1000))) },
-        { ...axis, size: 54, space: 32, values: (_, ticks) => ticks.map((value) => series[0].show(value)) },
+        { ...axis, size: 54, space: 32, values: (_, ticks) => ticks.map((value, at) => { const text = series[0].show(value); return at && text === series[0].show(ticks[at - 1]) ? "" : text; }) },
       ],
-      series: [{}, ...series.map((one, at) => ({ stroke: colour(`--plot-${at + 1}`), width: 1.5, fill: at === 0 && series.length < 3 ? `${colour("--plot-1")}1c` : undefined, points: { show: false }, spanGaps: false }))],
+      series: [{}, ...series.map((one, at) => ({ stroke: colour(`--plot-${at + 1}`), width: 1.5, fill: at === 0 && series.length < 3 ? `${colour("--plot-1")}1c` : undefined, points: { show: (made, row) => isLonely(made.data[row]), size: 4 }, spanGaps: false }))],
       hooks: { setCursor: [(made) => { const at = made.cursor.idx; say(at ?? null); place.title = at === null || at === undefined ? "" : moment(data[0][at] * 1000); }] },
     }, data, place);
   };
@@ -46,7 +49,7 @@ export function plot(label, series, { tall = false } = {}) {
     element: h("div", {}, legend, place, nothing),
     set(columns) {
       data = columns;
-      const isEmpty = !columns[0].length;
+      const isEmpty = columns.slice(1).every((values) => values.every((value) => value === null || value === undefined));
       nothing.classList.toggle("hidden", !isEmpty);
       [legend, place].forEach((each) => each.classList.toggle("hidden", isEmpty));
       if (isEmpty) return;

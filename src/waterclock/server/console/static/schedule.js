@@ -1,33 +1,38 @@
-// The schedule: what is to come, by minute, hour and day; a list of it; what comes again and again.
-import { get, part, query } from "./api.js";
+// The schedule: what is to come, by second, minute, hour and day, and what has fired and was late; a
+// list of what is to come; what comes again and again.
+import { get, part, query, remember } from "./api.js";
 import { act, command, shell } from "./action.js";
-import { choice, dialog, empty, facts, h, later, panel, put } from "./dom.js";
-import { bytes, clock, count, cut, local, moment, span, time, until } from "./format.js";
-import { may } from "./rights.js";
+import { choice, dialog, empty, facts, h, later, panel } from "./dom.js";
+import { bytes, cut, local, moment, span, time, until } from "./format.js";
+import { body, headersOf, keyOf, publish } from "./messages.js";
+import { may, mayAny, sees } from "./rights.js";
 import { Table } from "./table.js";
-import { body, headersOf, keyOf, link, publish } from "./topics.js";
+import { STEPS, timeline } from "./timeline.js";
+import { link } from "./topics.js";
 
-const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By half hour"], ["month", "By day"]];
-const STEPS = { minute: [1000, 60], hour: [60000, 60], day: [1800000, 48], month: [86400000, 31] };
+const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By hour"], ["month", "By day"]];
 const TOPICS_MAX = 20;
+const LISTED_MAX = 100;
+const PAST_MS = 20000;
 
 export function schedule(at) {
   const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
-  let span_ = null; // what of the timeline is chosen
+  const given = ["from", "to"].map((name) => Date.parse(at.query.get(name) ?? ""));
+  let span_ = given.some(Number.isNaN) ? null : given; // what of the timeline is chosen
   let pages = [""];
   let topics = [];
   let now = Date.now();
 
-  const remember = () => history.replaceState(null, "", query("#/schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key }));
-  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; remember(); load(); } }, h("option", { value: "" }, "all topics"));
-  const bars = h("div", { class: "bars", role: "group", "aria-label": "What is to come; each bar shows its messages" });
-  const peak = h("div", { class: "peak dim", "aria-hidden": "true" });
-  const axis = h("div", { class: "axis", "aria-hidden": "true" });
-  const said = h("p", { class: "dim", "aria-live": "polite" });
-  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; remember(); list(); }, 300) });
+  const keep = () => {
+    const [from, to] = (span_ ?? []).map((ms) => new Date(ms).toISOString());
+    remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to });
+  };
+  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); load(); } }, h("option", { value: "" }, "all topics"));
+  const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list(); });
+  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list(); }, 300) });
 
   const timers = new Table("scheduled messages", [
-    { title: "Due", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
+    { title: "Due", kind: "when", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
     { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => until(row.dueMs, now) },
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Key", kind: "name", cell: (row) => cut(keyOf(row), 60) },
@@ -35,33 +40,27 @@ export function schedule(at) {
     { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
   ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
   const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true) }, "More");
+  const rest = h("p", { class: "dim hidden" }, `These are the next ${LISTED_MAX}: choose a topic, or a bar, to see others.`);
   let shown = [], loadedMs = 0;
   // What fired since the list was read is no more to come.
   const left = () => shown.filter((row) => row.dueMs < loadedMs || row.dueMs > now - 500);
 
-  const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__"));
+  const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__") && may("read", { topic }));
+
+  // What was is much, and the bars of it are minutes: it need not be asked for with each look.
+  let known = { what: "", ms: 0, was: null };
+  const past = async () => {
+    if (!may("read", asked.topic ? { topic: asked.topic } : {})) return null;
+    const what = query("/history", { topic: asked.topic, range: asked.scale === "day" ? "day" : "hour" });
+    if (known.what !== what || now - known.ms > PAST_MS) known = { what, ms: now, was: await get(what).catch(() => null) };
+    return known.was;
+  };
 
   const draw = async () => {
-    const [step, steps] = STEPS[asked.scale];
-    const first = Math.floor(now / step) * step;
-    const found = await Promise.all(wanted().map((topic) => get(query(`/topics/${part(topic)}/scheduled/count`, { fromMs: first, stepMs: step, steps })).catch(() => null)));
-    const counts = Array.from({ length: steps }, (_, n) => found.reduce((sum, each) => sum + (each?.counts[n] ?? 0), 0));
-    const total = found.reduce((sum, each) => sum + (each?.total ?? 0), 0);
-    const overdue = found.reduce((sum, each) => sum + (each?.horizons.find((one) => one.withinMs === 0)?.count ?? 0), 0);
-    const most = Math.max(1, ...counts);
-    put(peak, counts.some(Boolean) ? `${count(most)} at most ${({ minute: "a second", hour: "a minute", day: "in half an hour", month: "a day" })[asked.scale]}` : "");
-    if (bars.children.length !== steps) bars.replaceChildren(...counts.map(() => h("button", { type: "button" }, h("i"))));
-    counts.forEach((value, n) => {
-      const [button, start] = [bars.children[n], first + n * step];
-      button.firstChild.style.height = `${value ? Math.max(2, (value / most) * 100) : 0}%`;
-      const text = `${moment(start)}: ${count(value)}`;
-      button.title = text;
-      button.setAttribute("aria-label", text);
-      button.setAttribute("aria-pressed", String(span_ !== null && span_[0] === start));
-      button.onclick = () => { span_ = span_?.[0] === start ? null : [start, start + step]; draw(); list(); };
-    });
-    axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, asked.scale === "month" ? moment(first + share * step * steps).slice(0, 10) : clock(first + share * step * steps).slice(0, asked.scale === "minute" ? 8 : 5))));
-    put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}${!asked.topic && topics.length > TOPICS_MAX ? `; of the ${TOPICS_MAX} topics with the most` : ""}.`);
+    const [step, steps] = STEPS[asked.scale], first = Math.floor(now / step) * step;
+    const ask = (topic) => get(query(`/topics/${part(topic)}/scheduled/count`, { fromMs: first, stepMs: step, steps })).catch(() => null);
+    const [found, was] = await Promise.all([Promise.all(wanted().map(ask)), past()]);
+    line.show({ scale: asked.scale, first, found: found.filter(Boolean), was, chosen: span_, isPart: !asked.topic && topics.length > TOPICS_MAX ? TOPICS_MAX : 0 });
   };
 
   const list = async (isMore = false) => {
@@ -71,8 +70,9 @@ export function schedule(at) {
     const found = await Promise.all(names.map((topic) => get(query(`/topics/${part(topic)}/scheduled`, { limit, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page: pages[0] })).then((page) => ({ ...page, topic })).catch(() => ({ scheduled: [], nextPage: "", topic }))));
     const rows = found.flatMap((page) => page.scheduled.map((row) => ({ ...row, topic: page.topic }))).sort((a, b) => a.dueMs - b.dueMs);
     pages = [names.length === 1 ? found[0].nextPage : ""];
-    shown = isMore ? [...shown, ...rows] : rows.slice(0, 100);
+    shown = isMore ? [...shown, ...rows] : rows.slice(0, LISTED_MAX);
     more.classList.toggle("hidden", !pages[0]);
+    rest.classList.toggle("hidden", names.length < 2 || shown.length < LISTED_MAX);
     loadedMs = askedMs;
     timers.update(left());
   };
@@ -93,7 +93,7 @@ export function schedule(at) {
     return [...others.flatMap(([title, run, mood]) => [h("button", { type: "button", class: `small phone-hide ${mood}`, onclick: () => run(row) }, title), " "]), open];
   };
   const whole = (row) => { const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...may("schedule", { topic: row.topic }) ? [then("Cancel…", cancel, "danger"), then("Move…", move), then("Fire now…", fire)] : [], then("Close", () => {})));
-    function then(title, run, mood) { return h("button", { type: "button", class: mood, onclick: () => { box.close(); run(row); } }, title); }
+    function then(title, run, mood) { return h("button", { type: "button", class: mood, autofocus: title === "Close", onclick: () => { box.close(); run(row); } }, title); }
   };
 
   const again = recurring(asked);
@@ -103,8 +103,8 @@ export function schedule(at) {
   let isFirst = true;
   return {
     element: [
-      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; bars.replaceChildren(); remember(); draw(); list(); }), h("button", { type: "button", class: "main", onclick: () => publish(asked.topic || topics[0]?.topic || "reminders") }, "Publish…")),
-      panel("To come", [peak], bars, axis, said), panel("Messages", timers.element, more), again.element,
+      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list(); }), (asked.topic ? may("publish", { topic: asked.topic }) : mayAny("publish", "topic")) ? h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…") : null),
+      line.element, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
@@ -127,11 +127,11 @@ function recurring(asked) {
     { title: "Topic", kind: "name", hide: true, same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
     { title: "Zone", hide: true, cell: (row) => row.zone },
-    { title: "Next", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
+    { title: "Next", kind: "when", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
     { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => (row.nextMs ? until(row.nextMs, now) : "") },
     { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
   ], { key: (row) => row.name, none: "Nothing comes again and again." });
-  const load = async () => { rows = (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
+  const load = async () => { rows = asked.topic && !sees({ topic: asked.topic }) ? [] : (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
   const times = (found, zone) => {
     const parts = new Intl.DateTimeFormat("en-GB", { timeZone: zone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
     const shownIn = (ms) => { const p = Object.fromEntries(parts.formatToParts(ms).map((each) => [each.type, each.value])); return `${p.weekday} ${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`; };
@@ -140,7 +140,7 @@ function recurring(asked) {
   const ask = (rule, zone, start) => get(query("/recurrence-times", { rule: rule.cron ?? rule.every, zone, startMs: start })).then((found) => found.timesMs);
   const show = async (row) => {
     const next = h("div", {}, empty("…"));
-    const box = dialog(row.name, facts([["Topic", link(row.topic)], ["Rule", row.cron ?? `every ${span(row.everyMs)}`], ["Zone", row.zone], ["Jitter", row.jitterMs ? span(row.jitterMs) : ""], ["From", row.startMs ? time(row.startMs) : ""], ["Until", row.endMs ? time(row.endMs) : ""], ["Value", row.message.value ?? ""]]), h("h3", {}, `Next ten times, in ${row.zone}`), next, h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Close")));
+    const box = dialog(row.name, facts([["Topic", link(row.topic)], ["Rule", row.cron ?? `every ${span(row.everyMs)}`], ["Zone", row.zone], ["Jitter", row.jitterMs ? span(row.jitterMs) : ""], ["From", row.startMs ? time(row.startMs) : ""], ["Until", row.endMs ? time(row.endMs) : ""], ["Value", row.message.value ?? ""]]), h("h3", {}, `Next ten times, in ${row.zone}`), next, h("div", { class: "buttons" }, h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")));
     const rule = row.cron ? { cron: row.cron } : { every: `${row.everyMs}ms` };
     next.replaceChildren(times((await ask(rule, row.zone, row.cron || !row.nextMs ? undefined : row.nextMs - row.everyMs)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
   };
@@ -168,5 +168,5 @@ function recurring(asked) {
       done: (made) => { load(); return `${made.name} comes next ${moment(made.nextMs)}`; },
     });
   };
-  return { element: panel("Again and again", [h("button", { type: "button", class: "small", onclick: make }, "New…")], table.element), load, tick(at) { now = at; table.update(rows); } };
+  return { element: panel("Again and again", mayAny("schedule", "topic") ? [h("button", { type: "button", class: "small", onclick: make }, "New…")] : [], table.element), load, tick(at) { now = at; table.update(rows); } };
 }

@@ -1,6 +1,9 @@
 // A table whose cells change in place: what has the focus, or is selected, stays while rows come anew.
 import { h, empty } from "./dom.js";
 
+const LONG = 60;
+const classOf = (column) => [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined;
+
 export class Table {
   // columns: {title, cell(row) -> text or element, kind: "num" | "name" | ..., sort, same(row) -> text that changes when an element must}
   constructor(label, columns, { key, none = "Nothing here.", sort, onsort } = {}) {
@@ -18,7 +21,7 @@ export class Table {
   }
 
   #head(column) {
-    const classes = { class: [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined };
+    const classes = { class: classOf(column) };
     if (!column.sort || !this.onsort) return h("th", { scope: "col", ...classes }, column.title || h("span", { class: "reader" }, column.reader ?? "Actions"));
     const isNow = this.sort.by === column.sort;
     const button = h("button", { type: "button", onclick: () => this.#sortBy(column) }, column.title);
@@ -34,13 +37,19 @@ export class Table {
     this.onsort(this.sort);
   }
 
+  // A name may be as long as a page: of a longer one some lines are shown, and all of it on hover.
+  #line() {
+    const cells = this.columns.map((column) => (column.kind === "name" ? h("div", { class: "clamp" }) : h("td", { class: classOf(column) })));
+    const line = h("tr", {}, cells.map((cell, at) => (cell.tagName === "TD" ? cell : h("td", { class: classOf(this.columns[at]) }, cell))));
+    return { line, cells, said: [] };
+  }
+
   update(rows) {
     this.none.classList.toggle("hidden", rows.length > 0);
     this.table.classList.toggle("hidden", rows.length === 0);
     const wanted = rows.map((row) => {
       const key = this.key(row);
-      const known = this.rows.get(key) ?? { cells: this.columns.map((column) => h("td", { class: [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined })), said: [] };
-      known.line ??= h("tr", {}, ...known.cells);
+      const known = this.rows.get(key) ?? this.#line();
       this.columns.forEach((column, at) => {
         const made = column.same && known.said[at] === column.same(row) ? null : column.cell(row);
         if (made === null) return;
@@ -51,6 +60,7 @@ export class Table {
           known.cells[at].textContent = made;
           known.said[at] = made;
         }
+        if (column.kind === "name") known.cells[at].title = known.cells[at].textContent.length > LONG ? known.cells[at].textContent : "";
       });
       return [key, known];
     });

@@ -1,0 +1,197 @@
+// Messages: publishing one, all of one, and those of a topic, by offset, time and key, or as they come.
+import { get, messages, part, query, remember } from "./api.js";
+import { act, command } from "./action.js";
+import { choice, dialog, facts, h, panel } from "./dom.js";
+import { count, cut, local, pretty, span, time } from "./format.js";
+import { may } from "./rights.js";
+import { Table } from "./table.js";
+
+// Without a topic, the form asks for one; `known` are offered.
+export function publish(topic, { value = "", key = "", headers = "", title, known = [], then } = {}) {
+  const where = topic ? [] : [{ name: "topic", title: "Topic", required: true, known }];
+  act({
+    title: title ?? (topic ? `Publish to ${topic}` : "Publish"), label: "Publish",
+    fields: [...where, { name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
+    asked: (v) => {
+      const given = v.headers.split("\n").filter(Boolean).map((line) => {
+        if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);
+        return [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)];
+      });
+      const to = topic || v.topic, body = { value: v.value, key: v.key || undefined, headers: given.length ? Object.fromEntries(given) : undefined };
+      if (v.at.trim()) body[/^\+?\s*[\d.]+\s*[a-z]/i.test(v.at.trim()) ? "delay" : "at"] = v.at.trim();
+      return { method: "POST", path: `/topics/${part(to)}/messages`, body, cli: command("publish", [to, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : [])) };
+    },
+    done: (made) => { then?.(); return `Stored at ${made.partition}/${made.offset}`; },
+  });
+}
+
+export const keyOf = (m) => m.key ?? (m.keyBase64 ? `base64 ${m.keyBase64}` : "");
+export const textOf = (m) => m.value ?? (m.valueBase64 !== undefined ? `base64 ${m.valueBase64}` : "");
+
+// All of a message: pretty if it is JSON.
+export function body(m) {
+  if (m.value === undefined && m.valueBase64 === undefined) return h("p", { class: "dim" }, "No value: a tombstone.");
+  const nice = m.value === undefined ? null : pretty(m.value);
+  return h("pre", { class: "message", tabindex: "0", "aria-label": "Value" }, nice ?? textOf(m));
+}
+
+export function headersOf(m) {
+  return [...Object.entries(m.headers ?? {}), ...Object.entries(m.headersBase64 ?? {}).map(([name, text]) => [name, `base64 ${text}`])];
+}
+
+// What was scheduled is stored anew when it fires: so long after it was due.
+function lateness(m) {
+  if (!m.dueMs || !m.appendedMs || m.appendedMs < m.dueMs) return null;
+  const late = m.appendedMs - m.dueMs;
+  return h("span", { class: late > 1000 ? "warn" : "dim", title: `Fired ${span(late)} after it was due` }, `+${span(late)}`);
+}
+
+export function whole(topic, m) {
+  const tools = [h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")];
+  if (may("publish", { topic }) && m.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); publish(topic, { value: m.value, key: m.key ?? "", headers: Object.entries(m.headers ?? {}).map(([n, t]) => `${n}=${t}`).join("\n"), title: `Publish again to ${topic}` }); } }, "Publish again…"));
+  const box = dialog(`${topic} ${m.partition}/${m.offset}`,
+    facts([["Key", keyOf(m)], ["Id", m.messageId ?? m.messageIdBase64], ["Due", m.dueMs ? time(m.dueMs) : ""], ["Stored", m.appendedMs ? h("span", {}, time(m.appendedMs), " ", lateness(m) ?? "") : ""], ...headersOf(m).map(([name, text]) => [`header ${name}`, text])]),
+    h("h3", {}, "Value"), body(m), h("div", { class: "buttons" }, ...tools));
+  return box;
+}
+
+const SHOWN_MAX = 200;
+const PAGE = 50;
+const OF_KEY = 5000;
+const PARTITIONS_MAX = 32;
+const SPAN_MAX = 3200;
+
+// The newest messages below an offset: not every offset is one of a message.
+async function below(topic, info, end, most, signal) {
+  for (let span_ = most; ; span_ *= 8) {
+    const start = Math.max(info.startOffset, end - span_);
+    const found = start < end ? (await messages(topic, info.partition, start, end - start, signal)).filter((m) => m.offset < end) : [];
+    if (found.length >= most || start <= info.startOffset || span_ >= SPAN_MAX) return { low: start, found: found.slice(-most) };
+  }
+}
+
+const places = (text) => new Map(text.split(",").filter(Boolean).map((each) => each.split(":").map(Number)));
+const written = (map) => [...map].map((each) => each.join(":")).join(",");
+
+// `info()` is what is known of the topic; what is looked at stands in the address.
+export function browser(topic, info, at) {
+  const asked = Object.fromEntries(["partition", "offset", "time", "key", "before", "from", "follow", "message"].map((name) => [name, at.query.get(name) ?? ""]));
+  const table = new Table("messages", [
+    { title: "Stored", kind: "when", same: (m) => String(m.appendedMs), cell: (m) => [time(m.appendedMs), " ", lateness(m)] },
+    { title: "Position", kind: "num", same: () => "", cell: (m) => h("button", { type: "button", class: "plain mono", onclick: () => show(m), "aria-label": `Show message ${m.partition}/${m.offset}` }, `${m.partition}/${m.offset}`) },
+    { title: "Key", kind: "name", cell: (m) => cut(keyOf(m), 60) },
+    { title: "Value", kind: "body", cell: (m) => cut(textOf(m) || "∅") },
+  ], { key: (m) => `${m.partition}/${m.offset}`, none: "No message here." });
+  const partition = h("select", { "aria-label": "Partition" }, h("option", { value: "" }, "all partitions"));
+  const offset = h("input", { placeholder: "offset", inputmode: "numeric", size: "9", "aria-label": "From offset", value: asked.offset });
+  const since = h("input", { type: "datetime-local", step: "1", "aria-label": "From time", value: asked.time && !Number.isNaN(Date.parse(asked.time)) ? local(Date.parse(asked.time)) : "" });
+  const key = h("input", { placeholder: "key", size: "12", "aria-label": "Only of this key", value: asked.key });
+  const said = h("span", { class: "dim", "aria-live": "polite" });
+  const older = h("button", { type: "button", class: "small", onclick: () => turn({ before: written(lows), from: "" }) }, "‹ Older");
+  const newer = h("button", { type: "button", class: "small", onclick: () => turn({ from: written(highs), before: "" }) }, "Newer ›");
+  const pager = h("div", { class: "pager" }, older, newer);
+  let stop = new AbortController();
+  let shown = [], lows = new Map(), highs = new Map();
+
+  const keep = () => remember(`topics/${part(topic)}`, asked);
+  const turn = (changes) => { Object.assign(asked, changes); keep(); return load(); };
+  const isOldestFirst = () => asked.offset !== "" || asked.time !== "";
+  const show = (m) => {
+    asked.message = `${m.partition}/${m.offset}`;
+    keep();
+    whole(topic, m).addEventListener("close", () => { asked.message = ""; keep(); });
+  };
+
+  // Those partitions of which something is to be read.
+  const chosen = async () => {
+    const known = info() ?? (await get(`/topics/${part(topic)}`));
+    const all = known.partitions.filter((each) => each.endOffset > each.startOffset && (asked.partition === "" || String(each.partition) === asked.partition));
+    return { read: all.slice(0, PARTITIONS_MAX), left: Math.max(0, all.length - PARTITIONS_MAX) };
+  };
+  const starts = async (read) => {
+    if (asked.before) return null;
+    if (asked.from) return places(asked.from);
+    if (asked.offset) return new Map(read.map((each) => [each.partition, Number(asked.offset) || 0]));
+    if (asked.time) return new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: Date.parse(asked.time) }))).positions.map((each) => [each.partition, each.offset]));
+    return null;
+  };
+  const newestFirst = (a, b) => b.appendedMs - a.appendedMs || b.offset - a.offset;
+  const isMeant = (m) => !asked.key || keyOf(m) === asked.key;
+
+  const read = async (signal) => {
+    const { read: partitions, left } = await chosen();
+    const most = asked.key ? OF_KEY : Math.max(5, Math.min(PAGE, Math.floor(SHOWN_MAX / Math.max(1, partitions.length))));
+    const first = await starts(partitions), ends = places(asked.before);
+    const parts = await Promise.all(partitions.map(async (each) => {
+      if (first === null) return { each, end: Math.min(each.endOffset, ends.get(each.partition) ?? each.endOffset), ...(await below(topic, each, Math.min(each.endOffset, ends.get(each.partition) ?? each.endOffset), most, signal)) };
+      const start = Math.max(first.get(each.partition) ?? each.startOffset, each.startOffset);
+      const found = start < each.endOffset ? await messages(topic, each.partition, start, most, signal) : [];
+      return { each, low: start, end: found.length < most ? each.endOffset : found.at(-1).offset + 1, found };
+    }));
+    lows = new Map(parts.map(({ each, low, found }) => [each.partition, found.length && !asked.key ? found[0].offset : low]));
+    highs = new Map(parts.map(({ each, end }) => [each.partition, end]));
+    older.disabled = parts.every(({ each }) => lows.get(each.partition) <= each.startOffset);
+    newer.disabled = parts.every(({ each }) => highs.get(each.partition) >= each.endOffset);
+    shown = parts.flatMap(({ found }) => found).filter(isMeant).sort(newestFirst);
+    if (isOldestFirst()) shown.reverse();
+    shown = shown.slice(0, asked.key ? SHOWN_MAX : shown.length);
+    table.update(shown);
+    const words = [asked.key ? `${count(shown.length)} of this key among ${count(OF_KEY)} of each partition` : "", left ? `${count(left)} more partitions: choose one` : ""];
+    said.textContent = words.filter(Boolean).join("; ");
+  };
+
+  const load = async () => {
+    if (asked.follow) return;
+    stop.abort();
+    const mine = (stop = new AbortController());
+    if (partition.options.length === 1) info()?.partitions.forEach((each) => partition.append(h("option", { value: String(each.partition), selected: String(each.partition) === asked.partition }, `partition ${each.partition}`)));
+    try { await read(mine.signal); } catch (error) { if (error.name !== "AbortError") said.textContent = error.message; }
+  };
+
+  const tail = async () => {
+    stop.abort();
+    const mine = (stop = new AbortController());
+    shown = [];
+    table.update([]);
+    const known = (await get(`/topics/${part(topic)}`)).partitions.filter((each) => each.endOffset >= 0 && (asked.partition === "" || String(each.partition) === asked.partition));
+    const ends = new Map(known.map((each) => [each.partition, each.endOffset]));
+    said.textContent = "waiting for messages";
+    while (!mine.signal.aborted) {
+      try {
+        const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
+        for (const each of found.filter((one) => ends.has(one.partition) && one.endOffset > ends.get(one.partition))) {
+          const first = Math.max(ends.get(each.partition), each.endOffset - SHOWN_MAX);
+          shown = [...(await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset && isMeant(m)), ...shown];
+          ends.set(each.partition, each.endOffset);
+        }
+        shown = shown.sort(newestFirst).slice(0, SHOWN_MAX);
+        table.update(shown);
+        said.textContent = `following, ${shown.length} shown`;
+      } catch (error) {
+        if (mine.signal.aborted) return;
+        said.textContent = error.message;
+      }
+      await new Promise((done) => setTimeout(done, 300));
+    }
+  };
+
+  // From the beginning again, as another stretch is asked for.
+  const anew = () => turn({ partition: partition.value, offset: offset.value.trim(), time: since.value ? new Date(since.value).toISOString() : "", key: key.value, before: "", from: "" }).then(() => asked.follow && tail());
+  [partition, offset, since, key].forEach((each) => each.addEventListener("change", anew));
+  const pick = (value) => { asked.follow = value; keep(); pager.classList.toggle("hidden", value !== ""); if (value) tail(); else { said.textContent = ""; load(); } };
+  const mode = choice("What to show", [["", "Browse"], ["live", "Follow live"]], asked.follow ? "live" : "", pick);
+
+  // The one that the address names.
+  const open = async () => {
+    const [number, place] = asked.message.split("/").map(Number);
+    const [found] = await messages(topic, number, place, 1, stop.signal).catch(() => []);
+    if (found?.offset === place) show(found);
+    else said.textContent = `There is no message ${asked.message} any more.`;
+  };
+  return {
+    element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
+    async load() { if (asked.follow) pick("live"); else await load(); if (asked.message) await open(); },
+    again: () => (asked.follow ? undefined : load()),
+    close: () => stop.abort(),
+  };
+}

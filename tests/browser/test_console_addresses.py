@@ -1,0 +1,139 @@
+"""What is looked at in the console stands in its address: whoever gets a link sees the same."""
+
+import json
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from tests.browser.console import Console
+from tests.kit.aside import aside
+from tests.server.served import running_server
+from waterclock.history.history import STEP_MS, Sample
+from waterclock.history.series import NODE, TOPIC
+from waterclock.runtime.clock import SystemClock
+
+POSITIONS = "[...document.querySelectorAll('td button.mono')].map((each) => each.innerText)"
+
+
+def asked(console: Console) -> str:
+    return str(console.page.value("decodeURIComponent(location.hash)"))
+
+
+def positions(console: Console, first: int, last: int) -> None:
+    """Wait until the list goes from one message to another."""
+    step = 1 if last >= first else -1
+    wanted = json.dumps([f"0/{at}" for at in range(first, last + step, step)])
+    console.page.wait(f"JSON.stringify({POSITIONS}) === {json.dumps(wanted.replace(' ', ''))}")
+
+
+def shared(console: Console) -> None:
+    """Open the address that is there, as somebody else would."""
+    console.open(asked(console).removeprefix("#/"))
+
+
+def test_messages_are_paged_and_a_page_or_a_message_of_them_can_be_shared(console):
+    messages = [{"value": f"{number}", "key": "ab"[number % 2]} for number in range(120)]
+    console.ask("POST", "/topics", {"topic": "pages", "ifAbsent": True})
+    console.ask("POST", "/topics/pages/messages", {"messages": messages})
+    console.go("topics/pages", "Partitions")
+    positions(console, 119, 70)
+    console.do("press('\\u2039 Older')")
+    positions(console, 69, 20)
+    assert "before=0:70" in asked(console)
+    shared(console)
+    positions(console, 69, 20)
+    console.do("press('\\u2039 Older')")
+    positions(console, 19, 0)
+    console.wait("[...document.querySelectorAll('.pager button')][0].disabled")
+    console.do("press('Newer \\u203a')")
+    positions(console, 69, 20)
+    set_ = (
+        "const f = $('[aria-label=\"{}\"]'); f.value = '{}'; f.dispatchEvent(new Event('change'))"
+    )
+    console.do(set_.format("From offset", "30"))
+    positions(console, 30, 79)
+    console.do("$('[aria-label=\"Show message 0/31\"]').click()")
+    assert asked(console) == "#/topics/pages?offset=30&message=0/31"
+    shared(console)
+    console.wait("$('dialog h2')?.innerText === 'pages 0/31'")
+    console.do("press('Close')")
+    console.wait("location.hash === '#/topics/pages?offset=30'")
+    console.do(set_.format("From offset", ""))
+    console.do(set_.format("Only of this key", "b"))
+    console.shows("60 of this key")
+    assert asked(console) == "#/topics/pages?key=b"
+    console.go("topics/pages?message=0/9999", "There is no message 0/9999 any more.")
+
+
+def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(console):
+    console.ask("POST", "/topics/soon/messages", {"value": "in ten minutes", "delay": "10m"})
+    console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})
+    console.go("schedule?topic=soon", "in forty minutes")
+    console.do(
+        "[...document.querySelectorAll('.bars button')].find((e) => / 1$/.test(e.title)).click()"
+    )
+    console.page.wait("!document.body.innerText.includes('in forty minutes')")
+    assert "from=" in asked(console)
+    shared(console)
+    console.shows("in ten minutes")
+    assert "in forty minutes" not in console.page.value("document.querySelector('main').innerText")
+
+    console.ask("POST", "/topics/soon/messages", {"value": "failed"})
+    taken = console.ask("GET", "/topics/soon/messages?group=g&limit=1&wait=5s")["messages"]
+    refused = {"group": "g", "reject": [taken[0]["lease"]], "leave": True}
+    console.ask("POST", "/topics/soon/acks", refused)
+    console.go("dead-letters/soon", "rejected")
+    console.do("press('Show')")
+    assert "letter=" in asked(console)
+    shared(console)
+    console.wait("!!$('dialog .message')")
+    # And from there to where it was published.
+    console.do("$('dialog dd a').click()")
+    console.wait("$('dialog .facts')?.innerText.includes('Stored')")
+    console.do("press('Close')")
+
+    console.ask("POST", "/streams/send", {"streamId": "told", "message": "a"})
+    console.go("streams/told", "Waiting senders")
+    console.do("press('Hold')")
+    assert asked(console).endswith("?follow=no")
+
+
+def test_what_fired_and_was_late_stands_before_what_is_to_come(page, tmp_path):
+    """Over an hour of a node's memory; late by more than a second it has another colour."""
+    with aside(lambda: running_server(tmp_path)) as it:
+        console = Console(page, it.server.http_port)
+        console.ask("POST", "/topics/rings/messages", {"value": "x", "delay": "30m"})
+        now_ms = SystemClock().now_ms()
+        for slot in range(150):
+            late = 2_000.0 if 60 <= slot < 72 else 10.0
+            known = {"fired": 2.0, "latenessMaxMs": late}
+            rows = [[known.get(series.name, 0.0) for series in each] for each in (NODE, TOPIC)]
+            at_ms = now_ms - (150 - slot) * STEP_MS
+            it.node.recorder.history.take(Sample(rows[0], {"rings": rows[1]}), at_ms)
+        for where in ("schedule", "schedule?topic=rings"):
+            console.open(where)
+            console.page.wait("document.querySelectorAll('.bars .was').length === 15")
+            console.shows("all within 2 s of their time")
+            assert 1 <= console.page.value("document.querySelectorAll('.was.late').length") <= 2
+            titles = "[...document.querySelectorAll('.was')].map((each) => each.title)"
+            assert sum(": 120 fired" in each for each in console.page.value(titles)) >= 10
+        assert page.value("window.wrong") == []
+        page.open("about:blank")
+
+
+def test_a_message_that_fired_tells_how_late_it_was(console):
+    console.ask("POST", "/topics/fired/messages", {"value": "rings", "delay": "1s"})
+    console.ask("GET", "/topics/fired/messages?group=g&limit=1&wait=20s&start=earliest")
+    console.go("topics/fired", "rings")
+    console.wait("/\\+\\d+ m?s/.test($('main').innerText)")
+    console.do("$('td button.mono').click()")
+    console.wait("/Due[^]*Stored[^]*\\+\\d+ m?s/.test($('dialog .facts').innerText)")
+
+
+def test_times_are_of_the_readers_zone_with_utc_on_hover(console):
+    due_s = SystemClock().now_ms() // 1_000 + 40 * 86_400
+    here = datetime.fromtimestamp(due_s, ZoneInfo("Asia/Kolkata"))
+    console.page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    console.ask("POST", "/topics/zones/messages", {"value": "x", "dueMs": due_s * 1_000})
+    console.go("schedule?topic=zones", f"{here:%Y-%m-%d %H:%M:%S}")
+    title = console.page.value("document.querySelector('td time').title")
+    assert title.startswith(f"{here.astimezone(UTC):%Y-%m-%d %H:%M:%S}.000 UTC")
