@@ -5,6 +5,7 @@ import pytest
 
 from waterclock.log.partitioner import partition_of_key
 from waterclock.log.schema import MESSAGES
+from waterclock.model.errors import Forbidden
 from waterclock.spark.write.spreading import KNOWN_S, ROWS_EACH_MIN, PartitionCount, parts_of
 
 
@@ -54,3 +55,16 @@ def test_partitions_that_are_added_are_known_a_moment_later():
     now_s += KNOWN_S
 
     assert count.get() == 4
+
+
+def test_who_may_not_ask_leaves_all_to_the_node():
+    asked: list[None] = []
+
+    def ask() -> int:
+        asked.append(None)
+        raise Forbidden("read", "topic orders", principal="ada")
+
+    count = PartitionCount(ask, now_s=lambda: 10.0)
+
+    assert [count.get(), count.get()] == [1, 1]
+    assert len(asked) == 1

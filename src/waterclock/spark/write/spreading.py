@@ -6,6 +6,7 @@ and what it takes apart must be encoded anew; a batch for one partition is store
 a partition would get few rows the node does better: one request brings them all.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.partitioner import partitions_of_messages
+from waterclock.model.errors import Forbidden
 
 ROWS_EACH_MIN = 256
 """Rows for each partition, on average, that are worth a request of their own."""
@@ -34,14 +36,17 @@ class Part(NamedTuple):
 
 
 class PartitionCount:
-    """How many partitions a topic has, asked again now and then: it may get more."""
+    """How many partitions a topic has, asked again now and then: it may get more.
+
+    Who may publish need not be allowed to ask. Then it is one for all that is known here.
+    """
 
     def __init__(
         self, ask: Callable[[], int], *, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._ask = ask
         self._now_s = now_s
-        self._asked_s = -KNOWN_S
+        self._asked_s = -math.inf
         self._count = 0
 
     def __repr__(self) -> str:
@@ -50,8 +55,11 @@ class PartitionCount:
     def get(self) -> int:
         """Return how many there are, or were a moment ago."""
         now_s = self._now_s()
-        if not self._count or now_s >= self._asked_s + KNOWN_S:
-            self._count, self._asked_s = self._ask(), now_s
+        if now_s >= self._asked_s + KNOWN_S:
+            try:
+                self._count, self._asked_s = self._ask(), now_s
+            except Forbidden:
+                self._count, self._asked_s = 1, math.inf
         return self._count
 
 
