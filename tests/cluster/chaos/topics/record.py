@@ -117,8 +117,8 @@ def undelivered(record: RoundRecord) -> dict[str, set[str]]:
 
 def last_due_ms(events: Iterable[Event]) -> int:
     """Return when the last message is due, as it was sent or put off; 0 if none is for later."""
-    told = (each.due_ms for each in events if isinstance(each, Published | Changed))
-    return max((due_ms or 0 for due_ms in told), default=0)
+    times = (each.due_ms for each in events if isinstance(each, Published | Changed))
+    return max((due_ms or 0 for due_ms in times), default=0)
 
 
 def _first_since(acks: Iterable[tuple[int, int]], at_ms: int) -> int | None:
