@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 1000, 700
 STEP_S = 2.0
 """What a person takes for a click, or to fill a field."""
 STORY_S_MAX = 120
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 FIND = """
 (() => {
   const top = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document;
@@ -171,6 +171,7 @@ def main() -> int:
         page.call("Emulation.setEmulatedMedia", features=[theme])
         page.call("Page.navigate", url=f"http://localhost:{port}/")
         page.wait("!!document.querySelector('main h1')")
+        page.wait(f"{PAINT} > 0")
         print(f"first paint after {page.value(PAINT):.0f} ms")
         tell(Hand(page), port)
     return 0

@@ -15,7 +15,9 @@ from benchmarks.peers.server import free_port
 from tests.browser.console import EVIL, PLACES, SERIOUS, Console, narrow
 from tests.kit.aside import aside
 from tests.server.served import running_server
+from waterclock.model.ids import Millis
 from waterclock.model.sections import ClusterConfig
+from waterclock.node.problems import DISK_FULL, problem_named
 
 
 def hostile(console: Console) -> None:
@@ -223,6 +225,20 @@ def test_all_is_reached_by_keyboard_and_the_focus_comes_back(console):
     names = "[...document.querySelectorAll('main button, main input, main select, nav a')]"
     named = "(each) => each.ariaLabel || each.innerText || each.labels?.length"
     assert console.page.value(f"{names}.every({named})")
+
+
+def test_what_is_wrong_with_a_node_is_told_until_it_is_mended(page, tmp_path, monkeypatch):
+    with aside(lambda: running_server(tmp_path)) as it:
+        problem = problem_named(DISK_FULL, f"no room {EVIL}", Millis(1_800_000_000_000))
+        console = Console(page, it.server.http_port)
+        console.open()
+        console.shows("Messages a second")
+        monkeypatch.setattr(it.node, "problems", lambda: [problem])
+        console.shows(f"no room {EVIL}. free space")
+        monkeypatch.undo()
+        console.page.wait("!document.body.innerText.includes('diskFull')")
+        assert page.value("window.wrong") == []
+        page.open("about:blank")
 
 
 @contextmanager

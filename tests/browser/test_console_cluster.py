@@ -29,7 +29,8 @@ uvloop.run(run_node(config, on_ready=lambda at: print(at.http, flush=True)))
 """
 TAB = "\t"
 CELLS = "[...{}.cells].map((cell) => cell.innerText)"
-ROW = "[...document.querySelectorAll('tr')].find((row) => row.innerText.startsWith({}))"
+SAID = "[...row.cells].map((cell) => cell.innerText.trim()).join('\\t')"
+ROW = f"[...document.querySelectorAll('tr')].find((row) => {SAID}.startsWith({{}}))"
 
 
 class Nodes:

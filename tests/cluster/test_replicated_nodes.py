@@ -44,3 +44,30 @@ async def test_any_node_answers_for_topics_and_goes_on_when_one_ends(tmp_path, m
 async def publish(client: waterclock.Client, numbers: range) -> None:
     for number in numbers:
         await client.publish("orders", b"%d" % number, key=b"%d" % number)
+
+
+async def test_what_recurs_ends_wherever_its_next_occurrence_lies(tmp_path, member):
+    etcd = {"etcd": (member.endpoint,), "expect": 3, "name": "recurring"}
+    async with asyncio.TaskGroup() as tasks:
+        running = [RunningNode(config_of(tmp_path, name, cluster=etcd)) for name in "abc"]
+        for each in running:
+            tasks.create_task(each.run())
+        nodes = [(await each.started)[0] for each in running]
+
+        async def pending() -> int:
+            return sum([(await node.pending.count("orders")).total for node in nodes])
+
+        async with waterclock.connect([await each.address for each in running]) as client:
+            await client.topics.create("orders", partitions=6)
+            names = [f"beat-{number}" for number in range(6)]
+            for name in names:  # each in the next partition, and each node leads two
+                await client.repeat(name, "orders", b"tick", at="every 1h")
+            assert await pending() == 6
+            for name in names[:3]:
+                await client.pause_repeating(name)
+            assert await pending() == 3
+            for name in names[3:]:
+                assert await client.stop_repeating(name)
+            assert await pending() == 0
+        for each in running:
+            each.end()

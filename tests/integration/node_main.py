@@ -22,10 +22,12 @@ import uvloop
 
 from tests.backup import plants as backup_plants
 from tests.integration.plants import plant
+from tests.kit.async_fsyncs import ThreadKernel
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.node import log_cleaner
+from waterclock.node import node as nodes
 from waterclock.runtime.clock import SystemClock
 from waterclock.server import process as launch
 from waterclock.server.addresses import Addresses
@@ -47,8 +49,12 @@ class SteppedClock(SystemClock):
         return Millis(super().now_ms() + struct.unpack("<q", self._ahead_ms)[0])
 
 
-def trouble_disk(path: str) -> None:
-    """Have every fsync of a file wait while there is a file at `path`, or fail if that says so."""
+def trouble_disk(path: str, *, is_kernels: bool) -> None:
+    """Have every fsync of a file wait while there is a file at `path`, or fail if that says so.
+
+    `is_kernels`: the few are begun by the loop, and end by themselves.
+    """
+    vars(nodes)["aio_at"] = lambda _: ThreadKernel() if is_kernels else None
     flush = os.fdatasync
 
     def troubled(number: int) -> None:
@@ -77,7 +83,7 @@ def main(options: dict[str, Any]) -> None:
     if options.get("cleaner_ms"):
         log_cleaner.EVERY_MS = options["cleaner_ms"]
     if options.get("trouble_file"):
-        trouble_disk(options["trouble_file"])
+        trouble_disk(options["trouble_file"], is_kernels=options["is_kernels"])
     if options.get("plant"):
         plant(options["plant"])
     if options.get("backup_plant"):

@@ -32,9 +32,11 @@ HEALTH = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n
 class Troubled:
     """A node on a disk that does as it is told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_kernels: bool) -> None:
         self._file = folder / "trouble"
-        self.node = NodeProcess(folder, SETTINGS, trouble_file=str(self._file))
+        self.node = NodeProcess(
+            folder, SETTINGS, trouble_file=str(self._file), is_kernels=is_kernels
+        )
         self.link = Link(Findings())
 
     def hold(self) -> None:
@@ -69,8 +71,10 @@ class Troubled:
 
 
 @asynccontextmanager
-async def troubled(folder: Path) -> AsyncIterator[tuple[Troubled, asyncio.TaskGroup]]:
-    it = Troubled(folder)
+async def troubled(
+    folder: Path, *, is_kernels: bool
+) -> AsyncIterator[tuple[Troubled, asyncio.TaskGroup]]:
+    it = Troubled(folder, is_kernels=is_kernels)
     try:
         await it.start()
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -80,8 +84,12 @@ async def troubled(folder: Path) -> AsyncIterator[tuple[Troubled, asyncio.TaskGr
         await it.node.kill()
 
 
-async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
-    async with troubled(tmp_path) as (it, tasks):
+by_threads_or_by_the_kernel = pytest.mark.parametrize("is_kernels", [False, True])
+
+
+@by_threads_or_by_the_kernel
+async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path, is_kernels):
+    async with troubled(tmp_path, is_kernels=is_kernels) as (it, tasks):
         await it.publish("before")
         consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
@@ -107,8 +115,11 @@ async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
     assert it.node.bugs() == []
 
 
-async def test_a_node_whose_fsync_fails_ends_and_loses_nothing_it_acknowledged(tmp_path):
-    async with troubled(tmp_path) as (it, tasks):
+@by_threads_or_by_the_kernel
+async def test_a_node_whose_fsync_fails_ends_and_loses_nothing_it_acknowledged(
+    tmp_path, is_kernels
+):
+    async with troubled(tmp_path, is_kernels=is_kernels) as (it, tasks):
         for number in range(30):
             await it.publish(f"kept-{number}", due_ms=now_ms() + 500 if number % 2 else None)
 

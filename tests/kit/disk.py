@@ -114,13 +114,21 @@ class SimulatedFile:
 
         `on_sync` runs in the middle: what it writes is not covered, as on a real disk.
         """
-        medium, platter = self._medium, self._platter
-        with medium.mutex:
+        mark = self.begin_sync()
+        if self._medium.on_sync is not None:
+            self._medium.on_sync(self.name)
+        self.end_sync(mark)
+
+    def begin_sync(self) -> int:
+        """Note what was written before now; you must call `end_sync` with that."""
+        with self._medium.mutex:
             self._check_open()
-            mark = platter.mark()
-            medium.counters.syncs += 1
-        if medium.on_sync is not None:
-            medium.on_sync(self.name)
+            self._medium.counters.syncs += 1
+            return self._platter.mark()
+
+    def end_sync(self, mark: int) -> None:
+        """Make what was noted durable, faults permitting; also if it was closed meanwhile."""
+        medium, platter = self._medium, self._platter
         faults = medium.faults
         with medium.mutex:
             if faults.sync_fails or platter.has_error:

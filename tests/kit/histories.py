@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.kit.async_fsyncs import SimulatedKernel
 from tests.kit.checked_store import WINDOW_MS, CheckedStore, Int64s
 from tests.kit.log_faults import LogFaults
 from waterclock.model.ids import Millis
@@ -49,6 +50,7 @@ class LogHistories(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(["group", "group", "always", "interval"]))
     def begin(self, policy: Fsync) -> None:
+        self.kernel = SimulatedKernel()
         self.on = CheckedStore(
             LogConfig(
                 segment_bytes=4096,
@@ -117,6 +119,27 @@ class LogHistories(RuleBasedStateMachine):
             sync.run()
         finally:
             self.on.folder.on_sync = None
+        self.on.store.finish_sync(sync)
+        self.on.acknowledge()
+        if seed is not None:
+            self.on.cut_the_power(seed)
+
+    @rule()
+    def have_the_kernel_begin_an_fsync(self) -> None:
+        """It ends some steps later, when somebody waits for it, or never."""
+        sync = self.on.store.begin_sync(self.on.clock.now_ms())
+        if sync is not None:
+            assert sync.begin(self.kernel) is not None
+
+    @rule(waits=st.booleans(), seed=st.none() | seeds)
+    def take_in_what_the_kernel_ran(self, waits: bool, seed: int | None) -> None:
+        """Hear of an fsync, perhaps by waiting for it, perhaps the last thing that works."""
+        if not waits:
+            self.kernel.end_all()
+        sync = self.on.store.in_flight
+        if sync is None:
+            return
+        sync.run()
         self.on.store.finish_sync(sync)
         self.on.acknowledge()
         if seed is not None:

@@ -5,6 +5,7 @@ Each leaves the store open and healthy again, and says so if something was lost 
 
 from random import Random
 
+from tests.kit.async_fsyncs import SimulatedKernel
 from tests.kit.checked_store import CheckedStore
 from waterclock.log.frame import HEADER_BYTES
 from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
@@ -98,12 +99,19 @@ class LogFaults:
         assert store.faults or seen >= set(self._on.model.rows), f"damage to {name} went unnoticed"
 
     def fail_an_fsync(self, random: Random) -> None:
-        """Fail an fsync, as Linux does: what it covered may be lost though it can still be read."""
+        """Fail an fsync, as Linux does: what it covered may be lost though it can still be read.
+
+        Whoever ran it, perhaps the kernel by itself, was told of that, and nobody else is.
+        """
         self._append(b"x")
         sync = self._on.store.begin_sync(self._on.clock.now_ms())
         if sync is None:
             return
         self._on.folder.fail_next_sync(drop=random.random() < 0.7)
+        if random.random() < 0.5:
+            kernel = SimulatedKernel()
+            sync.begin(kernel)
+            kernel.end_all()
         try:
             sync.run()
         except StorageFailed as error:

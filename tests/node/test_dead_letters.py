@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.consuming import Consuming, Member, consuming
+from waterclock.cluster.remote_calls import UnforeseenElsewhere
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.ids import Millis
@@ -145,20 +146,23 @@ async def test_what_was_dead_when_the_node_died_is_written_by_the_next(tmp_path,
         assert (await c.dead_letters.list("t")).total == 1
 
 
-async def test_a_full_disk_only_delays_a_dead_letter(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [StorageFull("no space"), UnforeseenElsewhere("a bug", "e1")])
+async def test_a_full_disk_or_a_bug_elsewhere_only_delays_a_dead_letter(
+    tmp_path, monkeypatch, error
+):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b")
         monkeypatch.setattr(writer, "RETRY_S", 0)
         write_dead_letters, tries = DeadLetters.write_dead_letters, []
 
-        async def full_twice(self, partition, group, effect):
+        async def fails_twice(self, partition, group, effect):
             tries.append(effect)
             if len(tries) < 3:
-                raise StorageFull("no space left")
+                raise error
             await write_dead_letters(self, partition, group, effect)
 
-        monkeypatch.setattr(DeadLetters, "write_dead_letters", full_twice)
+        monkeypatch.setattr(DeadLetters, "write_dead_letters", fails_twice)
         await rejected(c, 0, 1)
 
         assert len(tries) == 3

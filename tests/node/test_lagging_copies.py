@@ -57,6 +57,7 @@ async def followed(tmp_path) -> AsyncIterator[tuple[FakeCluster, Node, Partition
         for number in b"123":
             message = Message(LARGE, message_id=bytes([number]))
             await topic.partition(0).publish(batch_of(message))
+        await cluster.settled()
         cluster.lead(bytes.fromhex(topic.log_id(0)), "b")
         await cluster.settled()
         reading = await a.replays.begin(Request("t"), name="again")

@@ -20,6 +20,7 @@ from waterclock.node.groups.session import AnswerKind
 from waterclock.node.groups.shards import GROUPS_TOPIC, shard_of
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
+from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.storage.local_log import stored_messages
 
@@ -139,6 +140,7 @@ async def unwritten(tmp_path) -> AsyncIterator[tuple[FakeCluster, Node, Node]]:
     and not written down."""
     async with nodes(tmp_path) as (cluster, a, b):
         await a.topics.create("t", TopicSettings())
+        await cluster.settled()  # else `b` may have no copy yet that could lead
         b.recurrences.settle = turns  # type: ignore[method-assign]  # when the test says so
         write_down = a.recurrences._write_down
 
@@ -189,3 +191,31 @@ async def test_a_delete_says_if_nobody_can_tell_what_was_scheduled(tmp_path):
         await until(lambda: has_timers(host))
         assert await b.recurrences.delete("daily")
         assert len(host.scheduler) == 0
+
+
+class Leader:
+    """Asks a node to cancel what is pending where it leads."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def cancel(self, host: PartitionHost, named: Named) -> int:
+        return await self._node.pending.cancel_at(host.topic, named)
+
+
+async def test_a_recurrence_takes_along_what_lies_where_another_node_leads(tmp_path):
+    async with nodes(tmp_path) as (cluster, a, b):
+        await a.recurrences.put(DAILY)
+        await cluster.settled()
+        cluster.lead(bytes.fromhex(a.topics.get("t").log_id(0)), "b")
+        host = b.topics.get("t").partition(0)
+        await until(lambda: has_timers(host))
+
+        with pytest.raises(NotLeader, match="b leads it"):
+            await a.recurrences.delete("daily")
+        assert len(host.scheduler) == 1
+        a.pending.elsewhere = Leader(b)
+        await a.recurrences.settle()
+
+        assert len(host.scheduler) == 0
+        assert a.metadata.items("recurrence/") == []

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, recurrence, scheduled
 from tests.node.timed_topics import TimedTopics, timed_topics
+from waterclock.cluster.remote_calls import UnforeseenElsewhere
 from waterclock.model.errors import BadInput, Busy, StorageFull
 from waterclock.model.message import Message
 from waterclock.node.schedule.pending_filter import Filter
@@ -267,16 +268,17 @@ async def test_an_ended_recurrence_stays_listed_and_schedules_no_more(opened):
         assert await scheduled(here) == [0]
 
 
-async def test_a_full_disk_holds_a_recurrence_and_loses_none(opened, monkeypatch, caplog):
+@pytest.mark.parametrize("error", [StorageFull("no space"), UnforeseenElsewhere("a bug", "e1")])
+async def test_what_holds_a_recurrence_loses_none(opened, monkeypatch, caplog, error):
     async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
 
-        async def full(*_: object, **__: object) -> None:
-            raise StorageFull("no space")
+        async def fails(*_: object, **__: object) -> None:
+            raise error
 
         with monkeypatch.context() as failing:
-            failing.setattr(here.publisher, "publish_batch", full)
+            failing.setattr(here.publisher, "publish_batch", fails)
             await here.recurrences.settle()
             await here.recurrences.settle()
         assert len(caplog.records) == 1

@@ -125,6 +125,7 @@ async def test_recurrences_are_kept_by_the_leader_of_the_records(tmp_path):
 async def test_a_leader_goes_by_what_those_before_it_did_to_recurrences(tmp_path):
     async with nodes(tmp_path) as (cluster, a, b):
         await a.recurrences.put(DAILY)
+        await cluster.settled()
         cluster.move("b")
         await leads_with_timers(b)
         await b.recurrences.delete("daily")

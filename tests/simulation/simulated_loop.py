@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.kit.clock import ManualClock
-from waterclock.storage.fsyncs import Ended, OnFsynced, Sync, Work
+from waterclock.storage.fsyncs import OnFsynced, Sync
+from waterclock.storage.jobs import Ended, Work
 
 WAIT_S_MAX = 3_600.0
 """Nothing in a history takes longer by itself: something waits for what never comes."""

@@ -30,6 +30,7 @@ from waterclock.model.sections import (
     ScheduleConfig,
 )
 from waterclock.model.units import KIB
+from waterclock.node import node as nodes
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.node import Node, running_node
 from waterclock.server.arrivals import Arrivals
@@ -123,6 +124,7 @@ class SimulatedNode:
         with (
             patch.object(flush, "Threads", InlineThreads),
             patch.object(flush, "FsyncThreads", InlineFsyncs),
+            patch.object(nodes, "aio_at", lambda _: None),
         ):
             running = running_node(config, self.clock)
             self.node = node = await running.__aenter__()

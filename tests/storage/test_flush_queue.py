@@ -4,6 +4,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.kit.async_fsyncs import ThreadKernel
 from tests.kit.clock import ManualClock
 from tests.node.hosts import START_MS, batch_of
 from waterclock.model.errors import Closed, StorageFailed, WaterclockError
@@ -23,6 +24,8 @@ GRACE_S = 30
 class Kit:
     """A store and its flush queue, with a note of what failed."""
 
+    kernel: type[ThreadKernel] | None = None
+
     def __init__(self, folder: Path, log: LogConfig | None = None) -> None:
         self.clock = ManualClock(START_MS)
         self.store: PartitionStore = open_partition(
@@ -32,7 +35,7 @@ class Kit:
             now_ms=START_MS,
             new_log_id=b"l" * 16,
         )
-        self.threads = BackgroundThreads()
+        self.threads = BackgroundThreads(kernel=None if self.kernel is None else self.kernel())
         self.failures: list[WaterclockError] = []
         self.fsyncs = Histogram()
         self.queue = FlushQueue(
@@ -56,6 +59,11 @@ class Kit:
     def close(self) -> None:
         self.queue.close()
         self.threads.stop()
+
+
+@pytest.fixture(autouse=True, params=["threads", "kernel"])
+def by_threads_or_by_the_kernel(request, monkeypatch):
+    monkeypatch.setattr(Kit, "kernel", ThreadKernel if request.param == "kernel" else None)
 
 
 def broken_fsync() -> None:

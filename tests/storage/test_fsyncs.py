@@ -231,6 +231,19 @@ def test_a_round_of_many_is_run_and_told_of_as_one():
     assert kit.calls == 1
 
 
+def test_threads_are_idle_before_the_first_fsync_and_not_while_one_runs():
+    kit = Kit(None)
+    held = FakeFile("held", may_end=False)
+    before = kit.fsyncs.is_idle
+    kit.submit(held)
+    assert held.begun.wait(GRACE_S)
+    meanwhile = kit.fsyncs.is_idle
+    held.let_end()
+    kit.fsyncs.stop()
+
+    assert (before, meanwhile) == (True, False)
+
+
 class FakeFolder:
     """Counts its fsyncs, which may fail."""
 

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.async_fsyncs import SimulatedAsked
 from tests.kit.examples import examples
 from tests.kit.histories import LogHistories
 from waterclock.log import frame, recovery
@@ -20,6 +21,7 @@ from waterclock.log.id_index.index import IdIndex
 from waterclock.storage import opening, sidecar_files
 from waterclock.storage import rewrite as rewriting
 from waterclock.storage.flush import FlushPlan
+from waterclock.storage.fsyncs import Sync
 from waterclock.storage.partition_store import PartitionStore
 
 HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES") or examples(600))
@@ -111,6 +113,14 @@ def use_a_log_that_was_opened_without_its_fsync(patch: pytest.MonkeyPatch) -> No
     patch.setattr("tests.kit.checked_store.open_unsettled", unsettled)
 
 
+def take_for_done_what_the_kernel_was_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedAsked, "result", lambda asked: None)
+
+
+def ask_the_disk_again_after_the_kernel_has_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sync, "begin", lambda sync, kernel: kernel.begin(sync.file))
+
+
 def rewrite_before_flushing(patch: pytest.MonkeyPatch) -> None:
     real = rewriting.rewrites
 
@@ -141,6 +151,8 @@ PLANTS: list[tuple[Plant, int]] = [
     (go_on_after_a_failed_fsync, 4),
     (trust_pages_of_a_failed_fsync, 4),
     (use_a_log_that_was_opened_without_its_fsync, 2),
+    (take_for_done_what_the_kernel_was_asked_for, 0),
+    (ask_the_disk_again_after_the_kernel_has_heard, 0),
     (rewrite_before_flushing, 2),
     (drop_ids_with_their_messages, 2),
     (sync_a_moving_target, 9),

@@ -49,8 +49,8 @@ class BadCall(BadInput):
     """What another node sent is no call, or no answer."""
 
 
-class UnforeseenElsewhere(Exception):
-    """A bug, in the node that was asked: its log has it under the id."""
+class UnforeseenElsewhere(tree.NodeFailed):
+    """A bug, in the node that was asked: its log has it under the id, and this node goes on."""
 
     def __init__(self, text: str, error_id: str) -> None:
         super().__init__(text)
@@ -68,15 +68,21 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, error: WaterclockError) -> "Failure":
         """Return what to say of an error of ours."""
+        if isinstance(error, UnforeseenElsewhere):
+            return cls(str(error), facts={"error_id": error.error_id})
         kind = next(each for each in type(error).__mro__ if _NAMED.get(each.__name__) is each)
         facts = {k: v for k, v in vars(error).items() if isinstance(v, int | str)}
         return cls(str(error), kind.__name__, facts)
 
     def exception(self) -> Exception:
-        """Return it as it was raised; an error of a later release is its nearest known kin."""
+        """Return it as it was raised; an error of a later release is its nearest known kin, and a
+        disk that failed there is `Fenced` here."""
         if not self.error:
             return UnforeseenElsewhere(self.text, str(self.facts.get("error_id", "")))
         kind = _NAMED.get(self.error, tree.Unavailable)
+        if issubclass(kind, tree.StorageFailed):
+            # That node ends, and others lead in its stead. Raised as it is, it would end this one.
+            kind = tree.Fenced
         error = kind.__new__(kind)
         # Without its constructor: the words are put together already.
         Exception.__init__(error, self.text)

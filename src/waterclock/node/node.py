@@ -77,6 +77,7 @@ from waterclock.node.streams.store_poller import StorePoller
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 from waterclock.storage.flush import BackgroundThreads
+from waterclock.storage.folders.aio import aio_at
 from waterclock.storage.folders.data_folder import DataFolder
 from waterclock.storage.folders.file_system import file_system_at
 from waterclock.storage.folders.os_folder import OsFolder
@@ -124,7 +125,7 @@ class Node:
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
-        self._threads = BackgroundThreads(file_system=file_system_at(path))
+        self._threads = BackgroundThreads(file_system=file_system_at(path), kernel=aio_at(path))
         self._running: set[asyncio.Task[None]] = set()
         self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
         self._changed_ms = self.started_ms

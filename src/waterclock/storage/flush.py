@@ -8,7 +8,7 @@
             *machine* may lose that much. A crash of the process loses nothing.
 
 A `FlushPlan` decides; the store hands out a `Sync` for each fsync it wants and hears how it ended.
-`GroupCommit` runs them, and side-car jobs, on threads that stores share (`fsyncs.py`): the owner of
+`GroupCommit` has them run, and side-car jobs, by what stores share (`fsyncs.py`): the owner of
 a store calls `step` after appending. A plain loop then waits with `wait_for`; under an event loop a
 `FlushQueue` is stepped with all others of the loop (`FlushTurns`) and wakes the callers that wait.
 The threads touch neither the store nor each other: they run what they are handed and hand it
@@ -30,15 +30,8 @@ from typing import TYPE_CHECKING
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, StorageError, StorageFailed, WaterclockError
 from waterclock.model.sections import Fsync
-from waterclock.storage.fsyncs import (
-    Ended,
-    FileSystem,
-    FlushTurns,
-    FsyncThreads,
-    Sync,
-    Threads,
-    Work,
-)
+from waterclock.storage.fsyncs import AsyncFsyncs, FileSystem, FlushTurns, FsyncThreads, Sync
+from waterclock.storage.jobs import Ended, Threads, Work
 from waterclock.storage.waiters import Waiters
 
 if TYPE_CHECKING:
@@ -120,18 +113,27 @@ class BackgroundThreads:
     """The threads that all stores of a node share, or that one store has to itself."""
 
     def __init__(
-        self, fsyncs_at_once: int = FSYNCS_AT_ONCE, file_system: FileSystem | None = None
+        self,
+        fsyncs_at_once: int = FSYNCS_AT_ONCE,
+        file_system: FileSystem | None = None,
+        kernel: AsyncFsyncs | None = None,
     ) -> None:
-        """`file_system`: where all stores have their files, if it can sync many of them at once."""
+        """`file_system`: where all stores have their files, if it can sync many of them at once.
+
+        `kernel`: runs fsyncs without a thread, where it can.
+        """
         self._file_system = file_system
+        self._kernel = kernel
         self.fsyncs = FsyncThreads(fsyncs_at_once, file_system)
         self.jobs = Threads("waterclock-jobs")
-        self.turns = FlushTurns(self.fsyncs)
+        self.turns = FlushTurns(self.fsyncs, kernel)
 
     def stop(self) -> None:
-        """End them, once no store needs them any more."""
+        """End them, once no store needs them any more; in the loop, if they had one."""
         self.fsyncs.stop()
         self.jobs.stop()
+        if self._kernel is not None:
+            self._kernel.close()
         if self._file_system is not None:
             self._file_system.close()
 

@@ -1,10 +1,15 @@
-"""Fsyncs on threads: one after the other, or those of many partitions together.
+"""Fsyncs: run by the kernel, on threads, or those of many partitions together.
 
 Each store has one fsync in flight at most, but a node has as many stores as it has partitions. A
 disk takes as long for an fsync of a few bytes as for one of a few megabytes, so where many wait,
 the whole file system is synced once for all of them (see `folders/file_system.py` for what that
 means, and docs/decisions for what else was tried). A store that is alone in its haste notices
 nothing of this: fewer than `TOGETHER_MIN` are run one by one, side by side.
+
+Where the kernel runs an fsync by itself (`folders/aio.py`), the loop begins a few of them without a
+thread: to hand one over and to be woken by it cost more than many a disk takes. All else is run on
+threads: what the kernel does not take, what is more than a few, and everything for an owner that
+has no loop.
 
 Syncing a file system waits for whatever anybody wrote to it. So it is given up for a while when it
 took longer than the fsyncs would have, and for good when it failed: then each file is asked itself.
@@ -18,8 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
-from queue import SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.storage.folders.folder import File, Folder
@@ -27,6 +31,9 @@ from waterclock.storage.folders.folder import File, Folder
 TOGETHER_MIN = 8
 """Measured: one sync of the file system costs as much as two or three fsyncs, and the more it
 covers the less it costs for each."""
+ASKED_MAX = 4
+"""Fsyncs that the kernel runs at once, and none are begun while threads run any: those of many
+partitions are to come together."""
 SLOWER = 4
 """So many times as long as its fsyncs, and a sync of the file system waits for others' work ..."""
 SLOW_S_MIN = 0.05
@@ -55,6 +62,34 @@ class FileSystem(Protocol):
         ...
 
 
+class AskedFsync(Protocol):
+    """An fsync that the kernel was asked for."""
+
+    def result(self) -> None:
+        """Return when it is over, waiting for it if it is not; raise what `File.sync` raises."""
+        ...
+
+
+class AsyncFsyncs(Protocol):
+    """Fsyncs that the kernel runs by itself; all but `AskedFsync.result` belongs to one loop."""
+
+    def begin(self, file: File) -> AskedFsync | None:
+        """Ask for an fsync of a file without waiting; None if it must be run on a thread."""
+        ...
+
+    def listen(self, loop: asyncio.AbstractEventLoop, on_ended: Callable[[], None]) -> None:
+        """Have the loop call whenever there are some that `ended`; before the first is begun."""
+        ...
+
+    def ended(self) -> Sequence[AskedFsync]:
+        """Return those that are over, each once, also if its result was asked for before."""
+        ...
+
+    def close(self) -> None:
+        """Wait for those that are under way, and take no more."""
+        ...
+
+
 class Sync:
     """One fsync: begun and finished by the owner, run by anyone, once.
 
@@ -71,6 +106,7 @@ class Sync:
         self._folder = folder
         # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
         self._lock = threading.RLock()
+        self._asked: AskedFsync | None = None
         self._is_over = False
         self._error: Exception | None = None
 
@@ -81,6 +117,22 @@ class Sync:
     def is_well(self) -> bool:
         """It is over, and nothing went wrong."""
         return self._is_over and self._error is None
+
+    def begin(self, kernel: AsyncFsyncs) -> AskedFsync | None:
+        """Have the kernel run it, and whoever runs it wait for that; None if it is yet to be run.
+
+        Call `run` when it is over.
+        """
+        # Its owner may be running it, and that may take as long as the disk.
+        if self._folder is not None or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._is_over or self._asked is not None:
+                return None
+            self._asked = kernel.begin(self.file)
+            return self._asked
+        finally:
+            self._lock.release()
 
     def run(self) -> None:
         """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
@@ -94,6 +146,9 @@ class Sync:
 
     def _sync(self) -> Exception | None:
         try:
+            if self._asked is not None:
+                self._asked.result()
+                return None
             # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
             with suppress(Closed):
                 self.file.sync()
@@ -144,64 +199,6 @@ OnFsynced = Callable[[Sequence[Sync], Sequence[Exception | None], float], None]
 """Hears which fsyncs were run, what went wrong with each, and how many seconds it took."""
 
 
-class Work(Protocol):
-    """Something to be run on a thread of its own."""
-
-    def run(self) -> None: ...
-
-
-class Ended(NamedTuple):
-    """Work that was run."""
-
-    work: Work
-    error: Exception | None
-    seconds: float
-
-
-class Threads:
-    """Threads that run what they are handed, `count` at once; started when first needed."""
-
-    def __init__(self, name: str, count: int = 1) -> None:
-        self._name = name
-        self._count = count
-        self._todo: SimpleQueue[tuple[Work, Callable[[Ended], None]] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._waiting = 0
-        self._lock = threading.Lock()
-
-    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
-        """Run it, then call `on_end`, both on one of the threads."""
-        with self._lock:
-            self._waiting += 1
-            if self._waiting > len(self._threads) and len(self._threads) < self._count:
-                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._todo.put((work, on_end))
-
-    def stop(self) -> None:
-        """Finish what was submitted, then end."""
-        for _ in self._threads:
-            self._todo.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _loop(self) -> None:
-        while (task := self._todo.get()) is not None:
-            work, on_end = task
-            error: Exception | None = None
-            begun = time.perf_counter()
-            try:
-                work.run()
-            # Any error: an owner would wait for ever for a thread that has died.
-            except Exception as failure:
-                error = failure
-            with self._lock:
-                self._waiting -= 1
-            on_end(Ended(work, error, time.perf_counter() - begun))
-            del task, work, on_end  # what was saved may be large, and the next wait long
-
-
 _Task = tuple[Sync, OnFsynced]
 _ON_END = itemgetter(1)
 
@@ -231,6 +228,11 @@ class FsyncThreads:
         """What an fsync takes, by the last ones."""
         self._apart_until_s = 0.0
         self._break_s = SLOW_BREAK_S_MIN
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being run, nor waits for that, as far as can be told without waiting."""
+        return not self._todo and self._idle == len(self._threads)
 
     def submit(self, syncs: Sequence[Sync], on_end: OnFsynced) -> None:
         """Run these, each by itself or with others, then tell `on_end`, all on the threads.
@@ -271,7 +273,7 @@ class FsyncThreads:
             begun = self._now_s()
             errors = self.run([sync for sync, _ in tasks])
             seconds = self._now_s() - begun
-            self._learn(len(tasks), seconds)
+            self.learn(len(tasks), seconds)
             _tell(tasks, errors, seconds)
             del tasks
 
@@ -322,8 +324,8 @@ class FsyncThreads:
                 if self._todo and self._idle:
                     self._wake()
 
-    def _learn(self, count: int, seconds: float) -> None:
-        """Note how long it took."""
+    def learn(self, count: int, seconds: float) -> None:
+        """Note how long one took, or many together, whoever ran it."""
         if count == 1:
             self._alone_s += (seconds - self._alone_s) / 8
         elif seconds > max(SLOW_S_MIN, SLOWER * count * self._alone_s):
@@ -374,12 +376,17 @@ class FlushTurns:
     `call_threadsafe` belongs to that loop.
     """
 
-    def __init__(self, fsyncs: FsyncThreads) -> None:
+    def __init__(self, fsyncs: FsyncThreads, kernel: AsyncFsyncs | None = None) -> None:
+        """`kernel` runs a few of them without a thread, where it can."""
         self._fsyncs = fsyncs
+        self._kernel = kernel
+        self._asked: dict[AskedFsync, tuple[Sync, float]] = {}
+        """What the kernel runs, and since when."""
         self._due: deque[Stepped] = deque()
         self._ended: deque[tuple[Sync, Exception | None, float]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_set = False
+        self._is_listening = False
 
     def call_soon(self, loop: asyncio.AbstractEventLoop, queue: Stepped) -> None:
         """Have a queue begin what is due, with all others of this turn; the same loop each time."""
@@ -413,7 +420,7 @@ class FlushTurns:
             self._begin_due(begun)
         finally:
             if begun:
-                self._fsyncs.submit(begun, self._fsynced)
+                self._run(begun)
             # Also if one has raised: the others are stepped all the same.
             if (self._due or self._ended) and not self._is_set:
                 assert self._loop is not None
@@ -434,6 +441,38 @@ class FlushTurns:
             if sync is not None:
                 sync.owner = queue
                 begun.append(sync)
+
+    def _run(self, begun: list[Sync]) -> None:
+        """Have a few run by the kernel; or all by threads, that they may be synced as one."""
+        kernel, count = self._kernel, len(self._asked) + len(begun)
+        if kernel is not None and count <= ASKED_MAX and self._fsyncs.is_idle:
+            begun = [sync for sync in begun if not self._ask(kernel, sync)]
+        if begun:
+            self._fsyncs.submit(begun, self._fsynced)
+
+    def _ask(self, kernel: AsyncFsyncs, sync: Sync) -> bool:
+        if not self._is_listening:
+            assert self._loop is not None
+            kernel.listen(self._loop, self._kernel_ended)
+            self._is_listening = True
+        begun_s = time.perf_counter()
+        asked = sync.begin(kernel)
+        if asked is None:
+            return False
+        self._asked[asked] = (sync, begun_s)
+        return True
+
+    def _kernel_ended(self) -> None:
+        """Finish what the kernel has run, in this turn of the loop."""
+        assert self._kernel is not None
+        for asked in self._kernel.ended():
+            sync, begun_s = self._asked.pop(asked)
+            seconds = time.perf_counter() - begun_s
+            self._fsyncs.learn(1, seconds)
+            self._ended.append((sync, _error_of(sync), seconds))
+        if self._ended and not self._is_set:
+            self._is_set = True
+            self._turn()
 
     def _fsynced(
         self, syncs: Sequence[Sync], errors: Sequence[Exception | None], seconds: float

@@ -6,9 +6,12 @@ it would have saved is time.
 """
 
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from waterclock.log.id_index.runs import IdEntries, IdPieces, IdRun
 from waterclock.log.sidecars.due import DueDelta, NetDelta
@@ -21,6 +24,64 @@ from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
+
+
+class Work(Protocol):
+    """Something to be run on a thread of its own."""
+
+    def run(self) -> None: ...
+
+
+class Ended(NamedTuple):
+    """Work that was run."""
+
+    work: Work
+    error: Exception | None
+    seconds: float
+
+
+class Threads:
+    """Threads that run what they are handed, `count` at once; started when first needed."""
+
+    def __init__(self, name: str, count: int = 1) -> None:
+        self._name = name
+        self._count = count
+        self._todo: SimpleQueue[tuple[Work, Callable[[Ended], None]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def submit(self, work: Work, on_end: Callable[[Ended], None]) -> None:
+        """Run it, then call `on_end`, both on one of the threads."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting > len(self._threads) and len(self._threads) < self._count:
+                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._todo.put((work, on_end))
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end."""
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _loop(self) -> None:
+        while (task := self._todo.get()) is not None:
+            work, on_end = task
+            error: Exception | None = None
+            begun = time.perf_counter()
+            try:
+                work.run()
+            # Any error: an owner would wait for ever for a thread that has died.
+            except Exception as failure:
+                error = failure
+            with self._lock:
+                self._waiting -= 1
+            on_end(Ended(work, error, time.perf_counter() - begun))
+            del task, work, on_end  # what was saved may be large, and the next wait long
 
 
 @dataclass(frozen=True, slots=True)

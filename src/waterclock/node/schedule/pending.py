@@ -12,14 +12,14 @@ import base64
 import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.scheduled import scheduled_rows
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.errors import BadInput, LimitExceeded, NotLeader
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -99,20 +99,42 @@ class Counts:
         return sum(horizon.count for horizon in self.horizons)
 
 
+class CancelsElsewhere(Protocol):
+    """Has other nodes cancel what is pending in partitions that they lead."""
+
+    async def cancel(self, host: PartitionHost, named: Named) -> int:
+        """Return what became of the message at a position; raises Unavailable if nobody says."""
+        ...
+
+
 class PendingMessages:
-    """The pending messages of all topics."""
+    """The pending messages of all topics; of several nodes, in the partitions that are led here."""
 
     def __init__(self, topics: Topics, limits: Limits, clock: Clock) -> None:
         self._topics = topics
         self._limits = limits
         self._clock = clock
         self._changes = NamedChanges()
+        self.elsewhere: CancelsElsewhere | None = None
+        """Asks the leaders of all other partitions."""
 
     # One by one, many at once
 
     async def cancel(self, topic: str, named: Sequence[Named]) -> Changed:
         """Cancel messages; say of each name what became of it. Durable on return."""
         return await self._changes.cancel(self._topics.get(topic), named)
+
+    async def cancel_at(self, topic: str, named: Named) -> int:
+        """Cancel the message at a position, whichever node leads its partition; return what became
+        of it. Durable on return. Raises Unavailable if nobody can do that now."""
+        assert named.position is not None
+        host = self._topics.get(topic).partition(named.position[0])
+        if host.is_here:
+            # No turn of the loop before it looks which partitions are led here.
+            return int((await self.cancel(topic, [named])).outcomes[0])
+        if self.elsewhere is None:
+            raise NotLeader(f"{topic}/{host.partition}", leader=host.leader)
+        return await self.elsewhere.cancel(host, named)
 
     async def reschedule(
         self, topic: str, named: Sequence[Named], due_ms: Sequence[int]

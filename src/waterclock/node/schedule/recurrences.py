@@ -33,6 +33,7 @@ from waterclock.model.errors import (
     Busy,
     CapacityReached,
     Fenced,
+    NodeFailed,
     NotFound,
     StorageFailed,
     Unavailable,
@@ -189,13 +190,13 @@ class Recurrences:
         """Return what is known of a recurrence, if there is one, with all that it has scheduled.
 
         A crash, or a lead that was lost, may have kept that from being written down: it is found by
-        its id, and can be cancelled then. Raises Unavailable if it cannot be looked for now.
+        its id, and can be cancelled then. Raises why if it cannot be looked for now.
         """
         record = self._records.get(name)
         if record is None or record.is_deleted or not record.is_due(self._now_ms()):
             return record
         problem = (await self._settle([name])).get(name)
-        if isinstance(problem, Unavailable):
+        if isinstance(problem, Unavailable | NodeFailed):
             raise problem
         return self._records.get(name)
 
@@ -381,8 +382,8 @@ class Recurrences:
         with suppress(NotFound):
             position = occurrence.partition, occurrence.offset
             named = Named(occurrence.message_id.encode(), position=position)
-            changed = await self._pending.cancel(occurrence.topic, [named])
-            return bool(changed.outcomes[0] in (DONE, CANCELLED))
+            outcome = await self._pending.cancel_at(occurrence.topic, named)
+            return outcome in (DONE, CANCELLED)
         return False
 
     async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:

@@ -82,12 +82,18 @@ def file_system_at(path: Path) -> OsFileSystem | None:
     """Return the file system of a folder, made or to be made, if it syncs many files at once."""
     if sys.platform != "linux" or _kernel() < KERNEL_MIN:
         return None
-    while not path.exists() and path != path.parent:
-        path = path.parent
+    path = nearest(path)
     with contextlib.suppress(OSError):
-        if _kind_of(os.stat(path).st_dev) in KINDS:
+        if kind_of(os.stat(path).st_dev) in KINDS:
             return OsFileSystem(path)
     return None
+
+
+def nearest(path: Path) -> Path:
+    """Return a folder, or the one above it that there is if it is yet to be made."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def _kernel() -> tuple[int, int]:
@@ -95,7 +101,7 @@ def _kernel() -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _kind_of(device: int) -> str:
+def kind_of(device: int) -> str:
     """Return the type of a mounted file system; empty if no mount is known by that number."""
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in MOUNTS.read_text().splitlines():

@@ -218,13 +218,24 @@ class OsFile:
 
         What was deleted meanwhile is not durable: nobody will find it.
         """
+        code = 0
         with self._descriptor as number:
             try:
                 sync_descriptor(number)
-                links = os.fstat(number).st_nlink
             except OSError as error:
-                raise self._error("sync", error) from error
-        self._check_links(links)
+                code = error.errno or errno.EIO
+            self.synced(number, code)
+
+    def synced(self, number: int, code: int) -> None:
+        """Raise what `sync` does after the system has tried it; within its `descriptor`."""
+        try:
+            if code:
+                raise OSError(code, os.strerror(code))
+            links = os.fstat(number).st_nlink
+        except OSError as error:
+            raise self._error("sync", error) from error
+        if not links:
+            self._check_links(links)
 
     def check_kept(self) -> None:
         """Raise StorageFailed if it was deleted: all that is left to know of a file whose whole

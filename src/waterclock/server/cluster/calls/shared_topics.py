@@ -18,6 +18,7 @@ from waterclock.server.cluster.calls.forwarding import Forwarding, remote_method
 from waterclock.server.cluster.calls.http_routing import HttpRouting
 from waterclock.server.cluster.calls.publish_answering import PublishAnswering
 from waterclock.server.cluster.calls.remote_calls import RemoteCalls
+from waterclock.server.cluster.calls.remote_cancels import RemoteCancels
 from waterclock.server.cluster.calls.remote_publish import RemotePublishes
 from waterclock.server.cluster.calls.remote_reads import READ_LOG, RemoteLogs, reading_of
 from waterclock.server.cluster.calls.remote_rights import SHARE_RIGHTS, RemoteRights, sharing_of
@@ -46,6 +47,7 @@ class SharedTopics:
         self.rights = RemoteRights(remote, places, node.rights)
         self.publishes = RemotePublishes(cluster.peers, places, node.spawn)
         self.logs = RemoteLogs(remote, places)
+        node.pending.elsewhere = RemoteCancels(remote, places, node.pending)
         for topic in node.topics.all():
             for host in topic.partitions:
                 self._opened(topic, host)

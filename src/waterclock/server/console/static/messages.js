@@ -132,6 +132,7 @@ export function browser(topic, info, at) {
     highs = new Map(parts.map(({ each, end }) => [each.partition, end]));
     older.disabled = parts.every(({ each }) => lows.get(each.partition) <= each.startOffset);
     newer.disabled = parts.every(({ each }) => highs.get(each.partition) >= each.endOffset);
+    pager.classList.toggle("hidden", older.disabled && newer.disabled);
     shown = parts.flatMap(({ found }) => found).filter(isMeant).sort(newestFirst);
     if (isOldestFirst()) shown.reverse();
     shown = shown.slice(0, asked.key ? SHOWN_MAX : shown.length);
@@ -178,7 +179,7 @@ export function browser(topic, info, at) {
   // From the beginning again, as another stretch is asked for.
   const anew = () => turn({ partition: partition.value, offset: offset.value.trim(), time: since.value ? new Date(since.value).toISOString() : "", key: key.value, before: "", from: "" }).then(() => asked.follow && tail());
   [partition, offset, since, key].forEach((each) => each.addEventListener("change", anew));
-  const pick = (value) => { asked.follow = value; keep(); pager.classList.toggle("hidden", value !== ""); if (value) tail(); else { said.textContent = ""; load(); } };
+  const pick = (value) => { asked.follow = value; keep(); if (value) { pager.classList.add("hidden"); tail(); } else { said.textContent = ""; load(); } };
   const mode = choice("What to show", [["", "Browse"], ["live", "Follow live"]], asked.follow ? "live" : "", pick);
 
   // The one that the address names.
