@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from waterclock.storage.folders import write_out as module
-from waterclock.storage.folders.write_out import Bytes, write_in_steps
+from waterclock.storage.folders.parts import Bytes
+from waterclock.storage.folders.write_out import write_in_steps
 
 STEP = 16
 

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waterclock.model.errors import StorageFull
-from waterclock.storage.folders.write_out import Bytes, write_in_steps
+from waterclock.storage.folders.parts import Bytes
+from waterclock.storage.folders.write_out import write_in_steps
 
 __all__ = ["TEMPORARY", "Bytes", "File", "Folder", "create_temporary", "write_whole"]
 

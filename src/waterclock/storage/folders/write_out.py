@@ -17,8 +17,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from waterclock.model.units import KIB
-
-Bytes = bytes | bytearray | memoryview
+from waterclock.storage.folders.parts import Bytes
 
 STEP_BYTES = 256 * KIB
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
