@@ -3,12 +3,15 @@
     python -m benchmarks.start              the table, then one line of JSON
     python -m benchmarks.start --record     also writes RESULTS.md
 
-Each command is a process of its own, as a shell starts it, on a node that runs. Times are those of
-processors (user and system), which a busy machine changes least, and by the clock. A node is ready
-when it says so, and both of its doors have answered by then. `redis-cli` and Redis stand beside it.
+Each command is a process of its own, as a shell starts it, on a node that runs. The package has
+been compiled before, as by `pip install`: with `PYTHONDONTWRITEBYTECODE` each start would do it
+again. Times are those of processors (user and system), which a busy machine changes least, and by
+the clock. A node is ready when it says so, and both of its doors have answered by then. `redis-cli`
+and Redis stand beside it.
 """
 
 import argparse
+import compileall
 import json
 import os
 import subprocess
@@ -18,6 +21,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import waterclock
 from benchmarks.harness import Bar, Report, Result, Tick, rounds_of, scale
 from benchmarks.machine import facts, scratch_folder
 from benchmarks.peers import redis
@@ -47,6 +51,7 @@ class Start:
 
     def run(self) -> None:
         """Start nodes and commands, in turns, and add what came of it."""
+        compileall.compile_dir(Path(waterclock.__file__).parent, quiet=1)
         for number in range(rounds_of(ROUNDS)):
             self._round(self._folder / f"node{number}")
         for name in COMMANDS:

@@ -38,9 +38,9 @@ a second: a pool that is faster than 100,000 a second would wait for most of it.
 TELL_S = 60.0
 """How often an error of the client is told as a warning, while it lasts."""
 
-SLICE, SLICES = 250, 2
+SLICE, SLICES = 125, 2
 """Messages made into records at a time, at least, and parts of a larger poll. The loop stands still
-meanwhile (0.3 ms), as only one thread runs Python; between slices it can go on. Smaller ones would
+meanwhile (0.1 ms), as only one thread runs Python; between slices it can go on. More of them would
 starve a pool whose loop is never idle: it lets go of Python every 5 ms only."""
 
 _log = logging.getLogger("waterclock.burrow")
@@ -186,7 +186,7 @@ class KafkaSource:
         # A slice is made into records before the next call, which may run a rebalance. None comes
         # out of a call after a rebalance that was read before it: with no time to wait, a call ends
         # before anything of the new assignment can be there.
-        slice_max = max(SLICE, count // SLICES)
+        slice_max = max(SLICE, -(-count // SLICES))
         messages = self._consumer.consume(min(count, slice_max), 0)
         if not messages:
             messages = self._consumer.consume(1, timeout_s)
