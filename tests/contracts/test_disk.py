@@ -59,6 +59,24 @@ def test_a_view_of_one_file_can_be_written_to_another(folder, file):
     assert content(copy) == b"copied"
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_writing_out_leaves_everything_as_it_is(file, waits):
+    file.write(0, [b"0123456789"])
+
+    file.write_out(2, 5, waits=waits)
+    file.write_out(5, 5, waits=waits)
+
+    assert content(file) == b"0123456789"
+
+
+def test_a_closed_file_is_not_written_out(file):
+    file.write(0, [b"0123456789"])
+    file.close()
+
+    with pytest.raises(Closed):
+        file.write_out(0, 10, waits=False)
+
+
 def test_a_write_in_the_middle_leaves_the_rest(file):
     file.write(0, [b"0123456789"])
     file.write(3, [b"abc"])

@@ -158,8 +158,8 @@ def write_samples(folder: Path) -> None:
     )  # fmt: skip
     bodies = {
         SidecarKind.INDEX: derived.index.encode(),
-        SidecarKind.IDS: bytes(derived.entries().encode()),
-        SidecarKind.DUE: bytes(derived.due.net().encode()),
+        SidecarKind.IDS: b"".join(derived.entries().encode()),
+        SidecarKind.DUE: b"".join(derived.due.net().encode()),
     }
     (folder / segment_name(SEGMENT.base_offset)).write_bytes(segment + bytes(ZEROS))
     for kind, body in bodies.items():

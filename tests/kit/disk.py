@@ -103,6 +103,12 @@ class SimulatedFile:
             assert 0 <= size <= old, f"truncate {self.name} from {old} to {size}"
             self._platter.resize(size)
 
+    def write_out(self, start: int, end: int, *, waits: bool) -> None:
+        """Do nothing: what is not synced may be lost, wherever it is."""
+        with self._medium.mutex:
+            self._check_open()
+            assert 0 <= start <= end <= self._platter.size
+
     def sync(self) -> None:
         """Make durable what was written before this call began, faults permitting.
 

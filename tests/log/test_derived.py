@@ -79,7 +79,7 @@ def test_it_goes_on_from_side_cars_as_if_it_had_read_all_frames(log, data):
     known = data.draw(st.integers(0, len(log.frames)))
     before = derived_from(log.frames[:known])
     index = SparseIndex.decode(memoryview(before.index.encode()), 700)
-    due = NetDelta.decode(memoryview(before.due.net().encode()))
+    due = NetDelta.decode(memoryview(b"".join(before.due.net().encode())))
     assert index is not None
     assert due is not None
 

@@ -40,7 +40,7 @@ def test_every_offset_is_found_and_none_but_those(batches, state):
         index.close_segment()
         index.replace(100, *entries)
     elif state == "loaded":
-        decoded = IdEntries.decode(entries.encode())
+        decoded = IdEntries.decode(memoryview(b"".join(entries.encode())))
         assert decoded is not None
         index = IdIndex(seed=1, ids_max=100)
         index.load(100, decoded)

@@ -12,6 +12,7 @@ from tests.node.gated_publishes import GatedPublishes
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.log.batch import parse_batch
 from waterclock.log.lone_message import LoneMessage, parse_any
+from waterclock.log.partitioner import partition_of_key, partitions_of_keys
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
 from waterclock.model.errors import (
@@ -29,7 +30,6 @@ from waterclock.model.views import TopicSettings
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish import batcher as batcher_module
 from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, COMPANY_MIN, PublishBatcher
-from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.publisher import Published, _where
 from waterclock.node.topics import Topic
 from waterclock.storage.local_log import stored_messages

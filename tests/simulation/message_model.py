@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from waterclock.node.publish.partitioner import partition_of_key
+from waterclock.log.partitioner import partition_of_key
 
 PARTITIONS = 4
 SETTLED_MS = 1_300

@@ -100,6 +100,31 @@ def test_a_task_tried_again_stores_what_is_missing(forgetful, options, with_ids,
     assert write_task(options, place, batches_of(rows, 100)).state == "done"
 
 
+def test_large_batches_are_spread_by_the_task_as_the_node_spreads_small_ones(
+    forgetful, options, monkeypatch
+):
+    rows, sent = rows_of_task(), []
+    send = BatchSender.send
+
+    def sending(self, messages, numbers, partition):
+        sent.append(partition)
+        send(self, messages, numbers, partition)
+
+    monkeypatch.setattr(BatchSender, "send", sending)
+
+    write_task(options, TaskKey("small", 0, 0), batches_of(rows, 100))
+    by_node = stored(forgetful, options.topic)
+    assert set(sent) == {None}
+    sent.clear()
+    write_task(options, TaskKey("large", 0, 0), batches_of(rows, ROWS))
+
+    assert set(sent) == {0, 1, 2}
+    both = stored(forgetful, options.topic).to_pylist()
+    assert len(both) == 2 * ROWS
+    keyed = {row["key"]: row["partition"] for row in by_node.to_pylist() if row["key"]}
+    assert all(keyed[row["key"]] == row["partition"] for row in both if row["key"])
+
+
 def test_a_task_that_breaks_many_times_stores_each_row_once(forgetful, options):
     place, rows = TaskKey("w", 0, 0), rows_of_task()
     for attempt in range(5):

@@ -186,7 +186,7 @@ def test_scheduled_messages_do_not_keep_their_batches_in_memory() -> None:
     store.append(batch, now_ms=NOW)
 
     assert batch.due_ms is not None
-    kept = store.active_delta._opened[0][1]
+    kept = store.active_delta._opened._pieces[0].due
     assert not np.shares_memory(kept, batch.due_ms)
 
 

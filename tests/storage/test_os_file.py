@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import StorageFailed, StorageFull
-from waterclock.storage.folders.os_folder import PARTS_MAX, OsFile, OsFolder, _after
+from waterclock.storage.folders.os_folder import PARTS_MAX, OsFile, OsFolder
+from waterclock.storage.folders.parts import after
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_a_file_cut_behind_our_back_is_refused_not_mapped(folder, file):
 
 @given(parts=st.lists(st.binary(max_size=9), max_size=9), skip=st.integers(0, 81))
 def test_what_follows_a_short_write_is_all_that_was_not_written(parts, skip):
-    rest = _after([memoryview(part) for part in parts], skip)
+    rest = after([memoryview(part) for part in parts], skip)
 
     assert b"".join(rest) == b"".join(parts)[skip:]
     assert all(rest)

@@ -36,6 +36,7 @@ from waterclock.model.ids import Offset
 from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
 from waterclock.storage.folders.folder import TEMPORARY, Bytes, File, create_temporary
+from waterclock.storage.folders.write_out import write_in_steps
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 
@@ -334,7 +335,7 @@ class RewriteJob:
 def _write(file: File, position: int, parts: list[Bytes], end: int) -> None:
     if parts:
         file.allocate(end)
-        file.write(position, parts)
+        write_in_steps(file, position, parts)
 
 
 def _remove_hollow(store: "PartitionStore") -> None:

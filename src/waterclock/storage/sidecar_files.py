@@ -4,6 +4,7 @@ The three side-cars of a segment are saved from one moment and loaded only if al
 agree on it and the segment still bears it out; otherwise the caller reads the segment instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waterclock.log.frame import FrameHeader, decode_header
@@ -41,15 +42,15 @@ def save_sidecars(
     folder: Folder, coverage: Coverage, *, index: SparseIndex, ids: IdEntries | None, due: NetDelta
 ) -> None:
     """Write all side-cars of a segment, each replacing its elder whole."""
-    bodies: list[tuple[SidecarKind, Bytes]] = [
-        (SidecarKind.INDEX, index.encode()),
+    bodies: list[tuple[SidecarKind, Sequence[Bytes]]] = [
+        (SidecarKind.INDEX, [index.encode()]),
         (SidecarKind.DUE, due.encode()),
     ]
     if ids is not None:
         bodies.append((SidecarKind.IDS, ids.encode()))
     for kind, body in bodies:
         name = sidecar_name(coverage.base_offset, kind)
-        write_whole(folder, name, [encode_sidecar(kind, coverage, body), body])
+        write_whole(folder, name, [encode_sidecar(kind, coverage, *body), *body])
     folder.sync()
 
 

@@ -354,10 +354,10 @@ class IdEntries(NamedTuple):
     tracked: Entries
     untracked: Entries
 
-    def encode(self) -> memoryview:
-        """Return the body of the `.ids` side-car."""
+    def encode(self) -> list[memoryview]:
+        """Return the body of the `.ids` side-car, in parts: it may be too large to be copied."""
         count = np.array([len(self.tracked)], np.uint64)
-        return np.concatenate([count, self.tracked, self.untracked]).view(np.uint8).data
+        return [part.view(np.uint8).data for part in (count, self.tracked, self.untracked)]
 
     @classmethod
     def decode(cls, body: memoryview) -> "IdEntries | None":

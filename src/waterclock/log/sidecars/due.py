@@ -20,14 +20,12 @@ import numpy.typing as npt
 
 from waterclock.log.arrays import distinct, is_among
 from waterclock.log.sidecars.endings import Ended, Ending, Endings
+from waterclock.log.sidecars.opened import PIECE_ROWS_MAX, Opened
 
 Int64s = npt.NDArray[np.int64]
 _Columns = TypeVar("_Columns", tuple[Int64s], tuple[Int64s, Int64s])
 _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
 _COUNTS = struct.Struct("<QQQQQ")
-PIECE_ROWS_MAX = 65_536
-"""Pieces are joined up to this length, in half a millisecond; what is longer waits for `net`, which
-is taken aside, or when a segment ends. Joined on, millions of rows would be copied in one call."""
 
 
 class DueDelta:
@@ -38,7 +36,7 @@ class DueDelta:
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
-        self._opened: list[tuple[Int64s, Int64s]] = []
+        self._opened = Opened()
         self._moves: list[tuple[Int64s, Int64s]] = []
         self._retired: list[tuple[Int64s]] = []
         self._cancelled = Ended()
@@ -49,7 +47,7 @@ class DueDelta:
     def open(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note scheduled messages written in this segment."""
         self._net = None
-        _push(self._opened, (offsets, due_ms))
+        self._opened.add(offsets, due_ms)
 
     def retire(self, offsets: Int64s) -> None:
         """Note scheduled messages that have ended, of this segment or an earlier one."""
@@ -79,7 +77,7 @@ class DueDelta:
 
     def _summed(self) -> "NetDelta":
         retired = distinct(np.concatenate([_NOTHING, *(r for (r,) in self._retired)]))
-        opened, due = _joined(self._opened)
+        opened, due = self._opened.columns()
         moved, moved_due = _latest(*_joined(self._moves))
         if len(retired):
             keep = ~is_among(opened, retired)
@@ -102,7 +100,7 @@ class DueDelta:
     def resume(cls, base_offset: int, net: "NetDelta") -> "DueDelta":
         """Return a delta that goes on from a net effect loaded from a side-car."""
         delta = cls(base_offset)
-        delta.open(net.opened, net.opened_due)
+        delta._opened = Opened.mapped(net.opened, net.opened_due)
         delta.move(net.moved, net.moved_due)
         delta.retire(net.retired)
         delta._cancelled, delta._expired = Ended(net.cancelled), Ended(net.expired)
@@ -139,13 +137,12 @@ class NetDelta:
         found[is_among(offsets, self.cancelled)] = Ending.CANCELLED
         found[is_among(offsets, self.expired)] = Ending.EXPIRED
 
-    def encode(self) -> memoryview:
-        """Return the body of the `.due` side-car."""
+    def encode(self) -> list[memoryview]:
+        """Return the body of the `.due` side-car, in parts: it may be too large to be copied."""
         single = (self.retired, self.cancelled, self.expired)
         counts = np.array([len(self.opened), len(self.moved), *map(len, single)], np.int64)
         arrays = (self.opened, self.opened_due, self.moved, self.moved_due, *single)
-        # One copy of what may be large, and no more.
-        return np.concatenate([counts, *arrays]).view(np.uint8).data
+        return [np.ascontiguousarray(part).view(np.uint8).data for part in (counts, *arrays)]
 
     @classmethod
     def decode(cls, body: memoryview) -> "NetDelta | None":

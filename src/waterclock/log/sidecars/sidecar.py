@@ -63,9 +63,12 @@ def sidecar_name(base_offset: int, kind: SidecarKind) -> str:
 
 
 def encode_sidecar(
-    kind: SidecarKind, coverage: Coverage, body: bytes | bytearray | memoryview
+    kind: SidecarKind, coverage: Coverage, *body: bytes | bytearray | memoryview
 ) -> bytes:
-    """Return the header to write before `body`."""
+    """Return the header to write before the parts of a body."""
+    body_crc = 0
+    for part in body:
+        body_crc = crc32c(part, body_crc)
     fields = _FIELDS.pack(
         MAGIC,
         VERSION,
@@ -75,8 +78,8 @@ def encode_sidecar(
         coverage.end_offset,
         coverage.end_position,
         coverage.last_header_crc,
-        crc32c(body),
-        len(body),
+        body_crc,
+        sum(map(len, body)),
     )
     return fields + _CRC.pack(crc32c(fields))
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from waterclock.log.partitioner import partition_of_key
 from waterclock.model.clock import Clock
 from waterclock.model.errors import NotLeader
 from waterclock.model.views import TopicSettings
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.partitioner import partition_of_key
 from waterclock.node.topics import Topic, Topics
 
 GROUPS_TOPIC = "__groups"

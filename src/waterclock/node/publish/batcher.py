@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from waterclock.log.batch import encode_batch
 from waterclock.log.expiry import expiring
+from waterclock.log.partitioner import partition_of_key
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7
@@ -25,7 +26,6 @@ from waterclock.model.message import Acks, Message
 from waterclock.model.names import check_not_own
 from waterclock.model.units import MIB
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.partitioner import partition_of_key
 from waterclock.node.topics import Topic, Topics
 
 BATCH_MESSAGES_MAX = 1_000

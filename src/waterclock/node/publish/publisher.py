@@ -21,12 +21,16 @@ from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
 from waterclock.log.lone_message import LoneMessage, parse_any
 from waterclock.log.lone_rows import LoneRows
+from waterclock.log.partitioner import (
+    partition_of_key,
+    partitions_of_keys,
+    partitions_of_messages,
+)
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
 from waterclock.model.message import Acks
 from waterclock.model.names import check_not_own
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.spread_batch import SpreadBatch
 from waterclock.node.topics import Topic, Topics
 
@@ -131,7 +135,9 @@ class Publisher:
             host = topic.partition(where)
             appended = await host.publish(batch, allow_duplicate=allow_duplicate, acks=acks)
             return _answer(where, appended)
-        hosts = [topic.partition(number) for number in where.tolist()]
+        numbers = where.tolist()
+        by_number = {number: topic.partition(number) for number in set(numbers)}
+        hosts = [by_number[number] for number in numbers]
         if hosts[0].role == "alone":
             spread = SpreadBatch(batch, hosts, where)
             spread.append(now_ms=self._clock.now_ms(), allow_duplicate=allow_duplicate)
@@ -168,14 +174,13 @@ def _where(topic: Topic, batch: Batch, *, is_sticky: bool) -> int | Int32s:
     if isinstance(batch, LoneMessage):
         return partition_of_key(batch.first_id if batch.key is None else batch.key, count)
     keys = batch.rows.column("key")
-    keyless: int | Int32s = 0
     if keys.null_count and is_sticky:
         keyless = partition_of_key(batch.ids[0].as_py(), count)
         if keys.null_count == len(keys):
             return keyless
-    elif keys.null_count:
-        keyless = partitions_of_keys(batch.ids, count)
-    found = partitions_of_keys(keys, count, keyless=keyless)
+        found = partitions_of_keys(keys, count, keyless=keyless)
+    else:
+        found = partitions_of_messages(keys, batch.ids, count)
     return int(found[0]) if bool((found == found[0]).all()) else found
 
 
@@ -212,15 +217,15 @@ def _joined(where: Int32s, order: Int64s, answers: list[Appended]) -> Published:
         found.extend(appended.offsets)
     offsets = np.empty(len(where), np.int64)
     offsets[order] = found
-    return _spread_answer(where, offsets.tolist(), np.sort(order[repeats]).tolist())
+    return _spread_answer(where, offsets, np.sort(order[repeats]).tolist())
 
 
-def _spread_answer(where: Int32s, offsets: list[int], repeats: list[int]) -> Published:
+def _spread_answer(where: Int32s, offsets: Int64s, repeats: list[int]) -> Published:
     return Published(
         len(where),
         int(where[0]),
-        offsets[0],
-        offsets=np.array(offsets, np.int64),
+        int(offsets[0]),
+        offsets=offsets,
         partitions=where,
         duplicates=np.array(repeats, np.int64) if repeats else None,
     )

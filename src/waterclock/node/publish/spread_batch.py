@@ -24,6 +24,7 @@ from waterclock.model.errors import WaterclockError
 from waterclock.node.partition.host import PartitionHost
 
 Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
 
 FEW_ROWS_MAX = 4
 """So many rows for one partition are appended one by one: to have Arrow make a batch of them costs
@@ -35,7 +36,7 @@ class SpreadBatch:
 
     def __init__(self, batch: Batch, hosts: list[PartitionHost], where: Int32s) -> None:
         """`where` is the partition of each row, and `hosts` has its host."""
-        self.offsets = [0] * batch.count
+        self.offsets: Int64s = np.zeros(batch.count, np.int64)
         """Where each message is."""
         self.repeats: list[int] = []
         """Rows that were published before."""
@@ -50,16 +51,15 @@ class SpreadBatch:
 
     def append(self, *, now_ms: int, allow_duplicate: bool) -> None:
         """Append every row; raise what the first partition said that refused one."""
-        numbers: list[int] = self._where.tolist()
         # Arrow makes those it has to make, and whole where there are spans: they want rows.
         is_cheap = self._lone.are_cheap and self._hosts[0].spans is None
         counts = np.bincount(self._where)
         few_max = FEW_ROWS_MAX if self._lone.are_cheap else 1
         many = frozenset(np.flatnonzero(counts > few_max).tolist())
-        rows: Sequence[int] = range(len(numbers))
+        rows: Sequence[int] = range(self._batch.count)
         if many:
             self._append_many(many, allow_duplicate=allow_duplicate)
-            rows = [row for row in rows if numbers[row] not in many]
+            rows = np.flatnonzero(counts[self._where] <= few_max).tolist()
         if is_cheap:
             self._append_lone(rows, now_ms=now_ms, flags=FLAG_UNTRACKED * allow_duplicate)
         else:
@@ -72,7 +72,8 @@ class SpreadBatch:
     def _append_lone(self, rows: Sequence[int], *, now_ms: int, flags: int) -> None:
         hosts, encoded = self._hosts, self._lone.encoded
         fps = self._lone.fingerprints([host.id_seed for host in hosts])
-        offsets, waits = self.offsets, self._waits
+        waits = self._waits
+        stored: list[tuple[int, int]] = []
         for row in rows:
             host = hosts[row]
             # What comes behind a refused one with the same key must not overtake it.
@@ -86,19 +87,23 @@ class SpreadBatch:
             except WaterclockError as error:
                 self._refused[host] = error
                 continue
-            offsets[row] = offset
+            stored.append((row, offset))
             if not is_new:
                 self.repeats.append(row)
             waits.append((host, offset + 1))
+        if stored:
+            placed, offsets = zip(*stored, strict=True)
+            self.offsets[list(placed)] = offsets
 
     def _append_many(self, numbers: frozenset[int], *, allow_duplicate: bool) -> None:
         for number in sorted(numbers):
             is_there = self._where == number
-            rows: list[int] = np.flatnonzero(is_there).tolist()
             part = self._batch.select(is_there)
-            self._append_batch(part, rows, allow_duplicate=allow_duplicate)
+            self._append_batch(part, np.flatnonzero(is_there), allow_duplicate=allow_duplicate)
 
-    def _append_batch(self, part: Batch, rows: list[int], *, allow_duplicate: bool) -> None:
+    def _append_batch(
+        self, part: Batch, rows: Int64s | list[int], *, allow_duplicate: bool
+    ) -> None:
         host = self._hosts[rows[0]]
         if host in self._refused:
             return
@@ -107,8 +112,7 @@ class SpreadBatch:
         except WaterclockError as error:
             self._refused[host] = error
             return
-        for row, offset in zip(rows, appended.offsets, strict=True):
-            self.offsets[row] = int(offset)
+        self.offsets[rows] = appended.offsets
         if appended.is_new is not None:
             self.repeats += np.array(rows)[~appended.is_new].tolist()
         self._batch_waits.append((host, part, appended))

@@ -398,6 +398,8 @@ class Scheduler:
             if now_ms - saved_ms >= self._config.checkpoint_ms:
                 await self.save()
                 saved_ms = now_ms
+            if len(self) >= LARGE:
+                self._segments.release_pages()
             if now_ms - trimmed_ms >= TRIM_MS and len(self) >= LARGE:
                 await self._give_back_memory()
                 trimmed_ms = now_ms

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
+from waterclock.log.partitioner import partition_of_key
 from waterclock.model.clock import Clock
 from waterclock.model.errors import NotLeader, Unavailable, WaterclockError
 from waterclock.model.units import MIB
 from waterclock.model.views import TopicSettings
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.publish.partitioner import partition_of_key
 from waterclock.node.streams.requests import (
     BroughtOver,
     DeleteMessages,

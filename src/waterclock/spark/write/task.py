@@ -29,6 +29,7 @@ from waterclock.spark.write.options import WriteOptions
 from waterclock.spark.write.row_ids import RowIds
 from waterclock.spark.write.schema import BadRow, Rows, problems_of, rows_of
 from waterclock.spark.write.sender import BatchSender, TaskKey
+from waterclock.spark.write.spreading import ROWS_EACH_MIN, PartitionCount, parts_of
 from waterclock.spark.write.stored_ids import StoredIds, read_back
 
 PROBLEMS_SHOWN = 10
@@ -80,6 +81,7 @@ class _TaskWrite:
         self._positions: dict[int, int] | None = None
         self._message_bytes_max = 0
         self._partitions: int | None = None
+        self._partition_count: PartitionCount | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         options, summary = self._options, self._summary
@@ -168,13 +170,28 @@ class _TaskWrite:
         self, sender: BatchSender, messages: pa.RecordBatch, numbers: Int64s, partition: pa.Array
     ) -> None:
         if partition.null_count == len(partition):
-            sender.send(messages, numbers, self._options.partition)
+            self._send_where_they_belong(sender, messages, numbers)
             return
         for place in partition.unique().to_pylist():
             mine = pc.is_null(partition) if place is None else pc.equal(partition, place)
             is_mine = np.asarray(mine.fill_null(False))
             some = messages.filter(pa.array(is_mine))
             sender.send(some, numbers[is_mine], self._options.partition if place is None else place)
+
+    def _send_where_they_belong(
+        self, sender: BatchSender, messages: pa.RecordBatch, numbers: Int64s
+    ) -> None:
+        given = self._options.partition
+        parts = None
+        if given is None and len(messages) > ROWS_EACH_MIN:
+            if self._partition_count is None:
+                self._partition_count = PartitionCount(sender.partitions)
+            parts = parts_of(messages, self._partition_count.get())
+        if parts is None:
+            sender.send(messages, numbers, given)
+            return
+        for part in parts:
+            sender.send(part.rows, numbers[part.order], part.partition)
 
     def _bad_row(self, row: int, reason: str) -> None:
         if self._options.on_bad_row == "fail":

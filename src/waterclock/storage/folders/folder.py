@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waterclock.model.errors import StorageFull
+from waterclock.storage.folders.parts import Bytes
+from waterclock.storage.folders.write_out import write_in_steps
 
-Bytes = bytes | bytearray | memoryview
+__all__ = ["TEMPORARY", "Bytes", "File", "Folder", "create_temporary", "write_whole"]
 
 TEMPORARY = ".tmp"
 """Ending of files that are being written; whatever bears it after a crash was never finished."""
@@ -47,6 +49,11 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Shrink to `size`."""
+        ...
+
+    def write_out(self, start: int, end: int, *, waits: bool) -> None:
+        """Have the disk take [start, end) now, and perhaps wait until it has. Only `sync` makes
+        it durable, and what was raised here it need not tell again. From any thread."""
         ...
 
     def sync(self) -> None:
@@ -106,7 +113,7 @@ def write_whole(folder: Folder, name: str, parts: list[Bytes]) -> None:
     file = create_temporary(folder, name)
     try:
         file.allocate(sum(len(part) for part in parts))
-        file.write(0, parts)
+        write_in_steps(file, 0, parts)
         file.sync()
         folder.rename(name + TEMPORARY, name)
     except StorageFull:

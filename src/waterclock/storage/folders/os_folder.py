@@ -32,6 +32,8 @@ from waterclock.model.errors import (
 )
 from waterclock.storage.folders.folder import Bytes
 from waterclock.storage.folders.mapped_file import MappedFile
+from waterclock.storage.folders.parts import after, byte_count
+from waterclock.storage.folders.write_out import write_out
 
 LOCK_NAME = "LOCK"
 """The entry `lock` writes its process id to; listed by `names`, refused by the rest."""
@@ -148,7 +150,7 @@ class OsFile:
         """Write all parts, in one system call unless the system takes less."""
         assert position >= 0, f"write to {self._path} at {position}"
         number = self._descriptor.number()
-        wanted = _byte_count(parts[0]) if len(parts) == 1 else sum(map(_byte_count, parts))
+        wanted = byte_count(parts[0]) if len(parts) == 1 else sum(map(byte_count, parts))
         if wanted == 0:
             return
         rest = parts
@@ -166,7 +168,7 @@ class OsFile:
                     return
                 if written == 0:
                     raise OSError(errno.EIO, "the system took no bytes")
-                rest = _after(rest, written)
+                rest = after(rest, written)
         except OSError as error:
             raise self._error("write", error, full=True) from error
 
@@ -204,6 +206,13 @@ class OsFile:
         except OSError as error:
             raise self._error("truncate", error) from error
         self._size = size
+
+    def write_out(self, start: int, end: int, *, waits: bool) -> None:
+        with self._descriptor as number:
+            try:
+                write_out(number, start, end, waits=waits)
+            except OSError as error:
+                raise self._error("write out", error) from error
 
     def sync(self) -> None:
         """Make all written so far durable; never reported full, for nothing can be retried.
@@ -422,21 +431,6 @@ def _translated(verb: str, path: Path | str, error: OSError, *, full: bool = Fal
     """Return our error for the system's; StorageFull only where the caller may try again."""
     kind = StorageFull if full and error.errno in FULL else StorageFailed
     return kind(f"{verb} {path}: {error.strerror or error}")
-
-
-def _byte_count(part: Bytes) -> int:
-    return part.nbytes if isinstance(part, memoryview) else len(part)
-
-
-def _after(parts: Sequence[Bytes], skip: int) -> list[memoryview]:
-    """Return what follows the first `skip` bytes of `parts`, not copied, empty parts left out."""
-    rest = []
-    for part in parts:
-        count = _byte_count(part)
-        if skip < count:
-            rest.append(memoryview(part).cast("B")[skip:])
-        skip = max(0, skip - count)
-    return rest
 
 
 def reserve(number: int, start: int, end: int) -> None:

@@ -29,3 +29,9 @@ def partitions_of_keys(keys: pa.BinaryArray, partitions: int, keyless: int | Int
     if keys.null_count:
         return np.where(as_numpy(keys.is_null()), keyless, found).astype(np.int32)
     return found
+
+
+def partitions_of_messages(keys: pa.BinaryArray, ids: pa.BinaryArray, partitions: int) -> Int32s:
+    """Return the partition of each message: where its key belongs, or its id if it has none."""
+    keyless = partitions_of_keys(ids, partitions) if keys.null_count else 0
+    return partitions_of_keys(keys, partitions, keyless=keyless)
