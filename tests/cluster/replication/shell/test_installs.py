@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 
 from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
-from tests.cluster.replication.shell.trio import Node, Trio, trio
+from tests.cluster.replication.shell.trio import LEASE_MS, SHORT_LEASE_MS, Node, Trio, trio
 from tests.node.hosts import batch_of
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Millis
@@ -18,10 +18,10 @@ from waterclock.storage.installation.log_copy import CopyWriter
 
 
 @asynccontextmanager
-async def lagging(tmp_path) -> AsyncIterator[tuple[Trio, Node, Node]]:
+async def lagging(tmp_path, *, lease_ms: int = LEASE_MS) -> AsyncIterator[tuple[Trio, Node, Node]]:
     """Three nodes, the leader, and one that was away while all that it has was rewritten."""
     live = LiveCoordinator()
-    async with trio(tmp_path, live.client) as it:
+    async with trio(tmp_path, live.client, lease_ms=lease_ms) as it:
         leader = await it.leader()
         await leader.publish("old")
         due_ms = Millis(leader.host.clock.now_ms() + HOUR_MS)
@@ -58,7 +58,7 @@ async def test_a_replica_that_lags_behind_a_rewrite_copies_segments_and_then_fra
 
 
 async def test_a_replica_that_copied_segments_knows_the_ids_in_them_when_it_leads(tmp_path):
-    async with lagging(tmp_path) as (it, leader, away):
+    async with lagging(tmp_path, lease_ms=SHORT_LEASE_MS) as (it, leader, away):
         texts = ("old", "gone", "new")  # of the first two, only their ids are left
         first = [(await leader.publish(text)).offsets[0] for text in texts]
         away.rejoin()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
-from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
+from tests.cluster.replication.shell.trio import LOG_ID, SHORT_LEASE_MS, Node, trio
 from waterclock.cluster.coordinator.records import (
     ClusterRecord,
     DrainRecord,
@@ -44,7 +44,7 @@ class Led:
 @asynccontextmanager
 async def leading(folder: Path) -> AsyncIterator[Led]:
     live = LiveCoordinator()
-    async with trio(folder, live.client) as it:
+    async with trio(folder, live.client, lease_ms=SHORT_LEASE_MS) as it:
         leader = Led(live, await it.leader())
         view = leader.node.replicator.session.view
         leader.put(KEYS.cluster, ClusterRecord(cluster_id="x", level=1, meta_log=LOG_ID.hex()))

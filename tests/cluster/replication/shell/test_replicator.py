@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.cluster.replication.shell.live_coordinator import LiveCoordinator, until
-from tests.cluster.replication.shell.trio import LOG_ID, Node, trio
+from tests.cluster.replication.shell.trio import LOG_ID, SHORT_LEASE_MS, Node, trio
 from tests.node.hosts import batch_of
 from waterclock.cluster.coordinator.requests import Revision
 from waterclock.cluster.replication.cluster_view import Placed
@@ -80,7 +80,7 @@ async def test_who_waits_too_long_for_all_hears_who_is_missing_and_may_ask_again
 
 async def test_without_a_majority_only_who_wants_no_more_than_the_leader_is_answered(tmp_path):
     live = LiveCoordinator()
-    async with trio(tmp_path, live.client, lease_ms=30_000) as it, asyncio.TaskGroup() as tasks:
+    async with trio(tmp_path, live.client) as it, asyncio.TaskGroup() as tasks:
         leader = await it.leader()
         await leader.publish("before", "all")
         for node in it.others(leader):
@@ -101,7 +101,7 @@ async def test_without_a_majority_only_who_wants_no_more_than_the_leader_is_answ
 
 async def test_publishes_go_on_while_the_coordinator_is_away(tmp_path):
     live = LiveCoordinator()
-    async with trio(tmp_path, live.client) as it:
+    async with trio(tmp_path, live.client, lease_ms=SHORT_LEASE_MS) as it:
         leader = await it.leader()
         live.fake.go_away()
         await until(lambda: leader.replicator.session.problem)
@@ -159,7 +159,7 @@ async def test_a_node_that_leaves_has_another_lead_first_and_is_given_nothing_ba
 
 async def test_a_leader_without_others_need_not_wait_to_hand_over(tmp_path):
     live = LiveCoordinator()
-    async with trio(tmp_path, live.client) as it:
+    async with trio(tmp_path, live.client, lease_ms=SHORT_LEASE_MS) as it:
         leader = await it.leader()
         for node in it.others(leader):
             node.kill()
@@ -172,7 +172,7 @@ async def test_a_leader_without_others_need_not_wait_to_hand_over(tmp_path):
 
 async def test_a_log_that_left_the_leaders_is_cut_and_copied_anew(tmp_path):
     live = LiveCoordinator()
-    async with trio(tmp_path, live.client) as it:
+    async with trio(tmp_path, live.client, lease_ms=SHORT_LEASE_MS) as it:
         leader = await it.leader()
         await leader.publish("kept")
         await until(lambda: all(node.texts() == ["kept"] for node in it.nodes))

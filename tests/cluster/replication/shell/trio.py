@@ -36,6 +36,10 @@ from waterclock.storage.rewrite import Wanted, rewrites
 
 LOG_ID = b"l" * 16
 NAMES = ("a", "b", "c")
+LEASE_MS = 30_000
+"""Longer than any loop stands still on a busy machine: nobody leads who was not told to."""
+SHORT_LEASE_MS = 2_000
+"""For tests that wait for its end."""
 
 
 class Node:
@@ -231,7 +235,7 @@ async def trio(
     cluster: str = "c",
     others: tuple[str, ...] = (),
     replace_after_ms: int = 0,
-    lease_ms: int = 2_000,
+    lease_ms: int = LEASE_MS,
     acks_all_ms: int = ReplicatorSettings().acks_all_ms,
 ) -> AsyncIterator[Trio]:
     """Run three nodes, and others that have nothing; make the record of their partition."""
