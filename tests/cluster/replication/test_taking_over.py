@@ -5,6 +5,7 @@ import pytest
 from tests.cluster.replication.model_log import Entry
 from tests.cluster.replication.model_world import LEASE_MS, LOG_ID, World
 from tests.cluster.replication.one_replica import NOW_MS, A, B, C, led_by, log_of, sent
+from waterclock.cluster.coordinator.records import PartitionRecord
 from waterclock.cluster.coordinator.requests import Revision
 from waterclock.cluster.replication.effects import (
     Opened,
@@ -13,6 +14,7 @@ from waterclock.cluster.replication.effects import (
     ReadRecord,
     SavePromise,
     SteppedDown,
+    Swap,
 )
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.messages import (
@@ -83,6 +85,18 @@ def test_the_next_in_rank_takes_over_from_a_leader_that_is_gone():
     world.publish("y")
     world.run()
     assert world.acked == {"y": 2}
+
+
+def test_a_node_that_has_no_lease_yet_takes_nothing_that_others_would_take_from_it():
+    replica = Replica(A, LOG_ID, log_of(""), promised=Epoch(0))
+    replica.alive_changed(frozenset({B, C}), NOW_MS)
+    replica.link_up(B, NOW_MS)
+    vacant = PartitionRecord(epoch=0, state="vacant", replicas=(A, B, C))
+
+    assert replica.record_changed(vacant, Revision(5), NOW_MS) == []
+    assert replica.next_deadline() is None
+    taken = Swap(vacant.taken_over(A), Revision(5))
+    assert replica.alive_changed(frozenset({A, B, C}), NOW_MS) == [taken]
 
 
 def test_a_leader_that_is_only_silent_leads_until_its_lease_is_over():

@@ -53,6 +53,8 @@ def take_over_ms(
     leader = ReplicaId(record.leader)
     if me not in record.replicas or not peers.reaches_majority(record.replicas):
         return None  # it would only disturb: nobody could answer it
+    if peers.is_dead(me):
+        return None  # not registered yet, or not any more: others would take over from it at once
     if leader == me:
         return now_ms  # it led, or was about to, and started anew
     rank = _rank(record, me, peers)
