@@ -9,6 +9,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.contest import Contest
 from benchmarks.harness import Report, Tick, scale
 from benchmarks.machine import MEMORY_FILE_SYSTEMS, facts, file_system, scratch_folder
+from benchmarks.recording import options_of
 
 
 class Cases(Protocol):
@@ -40,8 +41,7 @@ def run_bench(
         prog=f"python -m {module}", description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md and plots")
-    options = parser.parse_args()
+    options = options_of(parser, what="RESULTS.md and plots")
     report = measure(contest, finish, then=then, steps=steps)
     if options.record:
         report.record(f"python -m {module} --record")

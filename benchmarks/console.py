@@ -24,6 +24,7 @@ from benchmarks.harness import Bar, Report, rounds_of, scale, scaled
 from benchmarks.machine import facts, scratch_folder
 from benchmarks.node.running import running
 from benchmarks.peers.server import Server, cpu_seconds
+from benchmarks.recording import options_of
 from waterclock.server.console.assets import assets
 
 ROUNDS = 5
@@ -146,8 +147,7 @@ def main() -> None:
         prog="python -m benchmarks.console", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md")
-    options = parser.parse_args()
+    options = options_of(parser)
     samples: dict[str, list[float]] = {"idle": [], "one": [], "ten": []}
     with scratch_folder() as scratch:
         report = Report("console", facts(scratch, scale=scale()))

@@ -28,6 +28,7 @@ from benchmarks.machine import facts, fitting, scratch_folder
 from benchmarks.node.fleet import NODES, Fleet, running_fleet
 from benchmarks.peers.pacing import Schedule
 from benchmarks.peers.server import cpu_seconds
+from benchmarks.recording import options_of
 from waterclock.client.client import Client, connect
 
 KILLS = 20
@@ -279,9 +280,8 @@ def main() -> None:
         prog="python -m benchmarks.failover", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md")
     parser.add_argument("--cases", default=",".join(CASES), help="only these (all: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(parser)
     cases = options.cases.split(",")
     steps = sum(2 + rounds_of(CASES[case]) for case in cases)
     with scratch_folder() as scratch:

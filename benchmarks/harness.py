@@ -107,6 +107,8 @@ class Report:
     peers: list[Result] = field(default_factory=list)
     """Named `<peer>_<case>`; a peer that is not on this machine is left out and noted."""
     ratios: dict[str, float] = field(default_factory=dict)
+    ratio_bars: dict[str, Bar] = field(default_factory=dict)
+    """What a ratio must reach, or stay below."""
     notes: list[str] = field(default_factory=list)
     version: str = field(default_factory=version)
     source: str = field(default_factory=source_digest)
@@ -118,6 +120,16 @@ class Report:
             self.notes.append("Others kept the machine busy: compare nothing with this run.")
         if source_digest() != self.source:
             self.notes.append("The source changed during the run: the cases are of different code.")
+        if scale() == 1:
+            self.notes += self._judgements()
+
+    def _judgements(self) -> Iterator[str]:
+        """Say what is wrong with the ratios, if this is a run to judge by."""
+        for name, bar in self.ratio_bars.items():
+            if name not in self.ratios:
+                yield f"Not judged, for its peer did not run: {name} must be {bar}."
+            elif not bar.is_cleared(self.ratios[name]):
+                yield f"MISSED: {name} must be {bar}."
 
     def add(
         self, case: str, samples: list[float], unit: str, *, bar: Bar | None = None, note: str = ""
@@ -154,8 +166,11 @@ class Report:
         return ", ".join(f"{fact} {value}" for fact, value in self.machine.items())
 
     def shown_ratios(self) -> list[str]:
-        """Give the comparisons for people."""
-        return [f"{name} {ratio:.3g}" for name, ratio in self.ratios.items()]
+        """Give the comparisons for people, each with its bar."""
+        return [
+            f"{name} {ratio:.3g}" + (f" ({bar})" if (bar := self.ratio_bars.get(name)) else "")
+            for name, ratio in self.ratios.items()
+        ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Give the table, a cell for each of `HEADINGS`."""
@@ -174,16 +189,8 @@ class Report:
             self.ratios
         )
         lines += [f"- Machine: {self.about_machine()}."]
-        section = "\n".join(map(wrapped, lines)) + "\n"
         text = RESULTS.read_text() if RESULTS.exists() else "# Results of the last honest run\n"
-        pattern = re.compile(
-            rf"^## {re.escape(self.bench)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE
-        )
-        if pattern.search(text):
-            text = pattern.sub(lambda _: section, text)
-        else:
-            text = f"{text.rstrip()}\n\n{section}"
-        RESULTS.write_text(text)
+        RESULTS.write_text(with_section(text, self.bench, "\n".join(map(wrapped, lines))))
 
     def plot(self, name: str, title: str, cases: Mapping[str, str]) -> Path:
         """Draw some cases (name and label), all of one unit, as an SVG beside RESULTS.md."""
@@ -193,6 +200,15 @@ class Report:
         file = RESULTS.with_name(f"{name}.svg")
         file.write_text(bar_chart(title, marks, unit=chosen[0][1].unit, shown=shown))
         return file
+
+
+def with_section(text: str, bench: str, section: str) -> str:
+    """Put a section into a page, in the place of the one of the same benchmark or at the end."""
+    pattern = re.compile(rf"^## {re.escape(bench)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if not pattern.search(text):
+        return f"{text.rstrip()}\n\n{section}\n"
+    # A blank line goes before what follows.
+    return pattern.sub(lambda _: f"{section}\n\n", text).rstrip() + "\n"
 
 
 def wrapped(line: str) -> str:

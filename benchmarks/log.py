@@ -32,6 +32,7 @@ from benchmarks.machine import (
     pin_to_one_core,
     scratch_folder,
 )
+from benchmarks.recording import options_of
 
 MODULE = "benchmarks.log"
 CASES = (
@@ -58,9 +59,8 @@ ASIDE: dict[str, Callable[..., dict[str, Any]]] = {
 def main() -> None:
     """Run everything, or be one of the processes it starts."""
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md and plots")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(parser, what="RESULTS.md and plots")
     core = pin_to_one_core()
     if options.child:
         be_child(*options.child)

@@ -52,6 +52,16 @@ def version() -> str:
     return f"{commit}-dirty" if changed else commit
 
 
+def changed_files() -> list[str]:
+    """Give the files, of the source and of the benchmarks, that are not as they were committed.
+
+    What a recorded run writes (RESULTS.md, plots) is none of them: runs follow each other.
+    """
+    paths = ("src", "proto", "requirements.lock", ":(glob)benchmarks/**/*.py")
+    found = _git("status", "--porcelain", "--untracked-files=all", "--", *paths).stdout
+    return [line[3:] for line in found.splitlines()]
+
+
 def _git(*args: str) -> subprocess.CompletedProcess[str]:
     command = ["git", *args]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -23,6 +23,7 @@ from benchmarks.harness import Bar, Report, Tick, is_smoke, rounds_of, scale, sc
 from benchmarks.machine import MEMORY_FILE_SYSTEMS, facts, file_system, scratch_folder
 from benchmarks.node.running import running
 from benchmarks.peers.server import Server
+from benchmarks.recording import options_of
 
 ROUNDS = 3
 PARTITIONS = 1_000
@@ -126,8 +127,7 @@ def main() -> None:
         prog="python -m benchmarks.partitions", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md")
-    options = parser.parse_args()
+    options = options_of(parser)
     with scratch_folder() as scratch:
         report = Report("partitions", facts(scratch, scale=scale()))
         if file_system(scratch) in MEMORY_FILE_SYSTEMS:

@@ -29,6 +29,12 @@ REDIS_CLIENTS = 50
 MESSAGES = 1_000_000
 SINGLES = 100_000
 PARTITIONS = {"": 1, "_8p": 8}
+RATIO_BARS = {
+    "single_64_callers_vs_redis": Bar(1.3),
+    "batch_1000_vs_redis": Bar(3),
+    "batch_1000_vs_kafka": Bar(2),
+}
+"""Against those that fsync as we do; Redis on eight connections."""
 
 
 # Cases
@@ -142,6 +148,7 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
     compare(report, "batch_1000", {peer: f"{peer}_batch_1000" for peer in peers})
     compare(report, "batch_1000", {"redis_1_connection": "redis_batch_1000_1_connection"})
     compare(report, "single_64_callers", {"redis": "redis_single_64_callers"})
+    report.ratio_bars |= RATIO_BARS
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from benchmarks.machine import facts, scratch_folder
 from benchmarks.peers import redis
 from benchmarks.peers.cache import Absent, debian
 from benchmarks.peers.lineup import is_wanted
+from benchmarks.recording import options_of
 
 ROUNDS = 10
 COMMAND_BAR = Bar(0.4, is_floor=False)
@@ -140,8 +141,7 @@ def main() -> None:
         prog="python -m benchmarks.start", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--record", action="store_true", help="write RESULTS.md")
-    options = parser.parse_args()
+    options = options_of(parser)
     with scratch_folder() as scratch:
         report = Report("start", facts(scratch, scale=scale()))
         with progress("start", steps=rounds_of(ROUNDS) * (1 + len(COMMANDS))) as tick:

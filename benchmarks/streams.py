@@ -9,7 +9,9 @@ message is there when it is asked for; in `poll_send` the poll comes first and w
 from the moment a message was meant to be sent to the answer of the poll that gets it. Where
 `match` is in the name, ten polls of a stream compete for each message, which Nchan does not know;
 where it is `broadcast`, all ten get it, of both servers. A ratio is ours by theirs. The floor is a
-Python process that echoes the same requests and does nothing else: `peers/echo.py`.
+Python process that echoes the same requests and does nothing else: `peers/echo.py`. Where `v1` is
+in the name, the requests are those of iPubSub's API, which its own server gets too: `per_cpu_s` is
+how many of them a second of processor time does, of all threads of a server.
 """
 
 from functools import partial
@@ -20,7 +22,7 @@ from benchmarks.command import run_bench
 from benchmarks.contest import Case, Contest, client, cpu_note
 from benchmarks.harness import Bar, Report, Result, is_smoke, scaled
 from benchmarks.node.running import running
-from benchmarks.peers import echo, nchan
+from benchmarks.peers import echo, ipubsub, nchan
 from benchmarks.polling import allow_files, files_allowed
 from benchmarks.stream_memory import POLLS, StreamMemory, memory_steps
 
@@ -36,12 +38,19 @@ RECEIVE_SECONDS = 2
 RECEIVES_PER_S_MAX = 150_000
 """So many messages are there to be received, for each second."""
 OPS = ("send", "receive", "send_receive", "poll_send", "send_receive_10k_streams")
+V1_OPS = ("send", "send_receive")
 FLOOR_OPS = ("send", "receive", "send_receive")
 LATENCIES = ("match_100x10", "match_10k_waiters", "broadcast_100x10", "broadcast_10k_waiters")
 BARS = {
     "send_receive_ops": Bar(25_000),
     "match_100x10_p99_ms": Bar(5, is_floor=False),
     "match_10k_waiters_p99_ms": Bar(20, is_floor=False),
+}
+RATIO_BARS = {
+    **{f"{name}_vs_floor": Bar(0.75) for name in FLOOR_OPS},
+    **{f"{name}_vs_nchan": Bar(0.5) for name in FLOOR_OPS},
+    "poll_send_vs_nchan": Bar(0.3),
+    **{f"v1_{name}_per_cpu_s_vs_ipubsub": Bar(2.5) for name in V1_OPS},
 }
 AGREED = (
     "send_receive_ops",
@@ -71,6 +80,15 @@ def rate_cases(prefix: str, server: str, module: str) -> list[Case]:
         Case(f"{prefix}send_receive", server, client(f"{module}:send_receive", **work)),
         Case(f"{prefix}poll_send", server, client(f"{module}:poll_send", **work)),
         Case(f"{prefix}send_receive_10k_streams", server, client(f"{module}:send_receive", **many)),
+    ]
+
+
+def v1_cases(prefix: str, server: str) -> list[Case]:
+    """Give the cases of iPubSub's API."""
+    work = {"streams": STREAMS, "seconds": scaled(SECONDS)}
+    return [
+        Case(f"{prefix}v1_{name}", server, client(f"peers.ipubsub:{name}", **work))
+        for name in V1_OPS
     ]
 
 
@@ -110,16 +128,19 @@ CONTEST = Contest(
     openers={
         "node": partial(running, is_http=True),
         "nchan": nchan.running,
+        "ipubsub": ipubsub.running,
         "floor": echo.running,
     },
     ours=[
         *rate_cases("", "node", "node.streaming"),
         *waiting_cases("", "node", "node.streaming", can_match=True),
+        *v1_cases("", "node"),
     ],
     theirs=[
         *rate_cases("nchan_", "nchan", "peers.nchan"),
         *waiting_cases("nchan_", "nchan", "peers.nchan", can_match=False),
         *floor_cases(),
+        *v1_cases("ipubsub_", "ipubsub"),
     ],
     rounds=ROUNDS,
 )
@@ -154,6 +175,10 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
         for name in LATENCIES:
             if found := watches.get(f"{prefix}{name}"):
                 results += latencies(f"{prefix}{name}", found)
+    for prefix, results in (("", report.results), ("ipubsub_", report.peers)):
+        for name in V1_OPS:
+            if found := watches.get(f"{prefix}v1_{name}"):
+                results += by_processor(f"{prefix}v1_{name}", found)
     # The names that are compared over time come first.
     order = {name: number for number, name in enumerate(AGREED)}
     report.results.sort(key=lambda result: order.get(result.case, len(order)))
@@ -164,6 +189,18 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
         report.notes.append(
             f"10k waiters are {POLLS:,}: the node takes no more than 10,000 connections."
         )
+
+
+def by_processor(name: str, watches: list[Stopwatch]) -> list[Result]:
+    """Give the rate of one case, by the clock and by what the server's processors did for it."""
+    rates = [watch.rate for watch in watches]
+    # Of a handful of requests the kernel may have seen nothing.
+    costs_us = [max(watch.server_cpu_us, 0.001) for watch in watches]
+    note = f"{median(costs_us):.1f} us of the server an operation"
+    return [
+        Result(f"{name}_ops", rates, RATE, note=rate_note(watches)),
+        Result(f"{name}_per_cpu_s", [1e6 / us for us in costs_us], "operations/CPU s", note=note),
+    ]
 
 
 def rate_note(watches: list[Stopwatch]) -> str:
@@ -194,6 +231,7 @@ def compare(report: Report) -> None:
         if name in values:
             label = name.removesuffix("_ops").removesuffix("_ms")
             report.ratios[f"{label}_vs_{peer}"] = values[name] / theirs.value
+    report.ratio_bars |= RATIO_BARS
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Where the programs of the peers come from: the system, or a package registry and then a cache.
 
-Nothing is installed. Debian's packages and npm's are downloaded and unpacked, Go's are built,
-Maven's are copied, Python's are put in a folder, all below `$BENCH_CACHE` or
-`~/.cache/waterclock-bench`; deleting that folder undoes everything.
+Nothing is installed. Debian's packages and npm's are downloaded and unpacked, Go's are built, also
+from a commit of a repository, Maven's are copied, Python's are put in a folder, all below
+`$BENCH_CACHE` or `~/.cache/waterclock-bench`; deleting that folder undoes everything.
 """
 
 import os
@@ -92,6 +92,52 @@ def go(module: str, version: str) -> Path:
         _run(["go", "clean", "-modcache"], environ=environ)
 
     return cached(f"go-{module.split('/')[-2]}-{version}", fill)
+
+
+def go_alone(module: str, version: str, package: str) -> Path:
+    """Build a program of a Go module from nothing but that version, for registries that do not
+    list a module's versions, which `go install` asks for; give the folder it is in."""
+    if not shutil.which("go"):
+        raise Absent(f"there is no Go to build {module} with")
+    name = package.split("/")[-1]
+
+    def fill(folder: Path) -> None:
+        source = folder / "source"
+        source.mkdir()
+        (source / "go.mod").write_text(f"module peer\n\nrequire {module} {version}\n")
+        _go_build(source, package, folder / name, flags=("-mod=mod",))
+
+    return cached(f"go-{name}-{version}", fill)
+
+
+def go_commit(name: str, repository: str, commit: str, *, tree: str, package: str) -> Path:
+    """Build a Go program from a folder of a repository as it was at a commit; give the folder it
+    is in."""
+    for program in ("git", "go"):
+        if not shutil.which(program):
+            raise Absent(f"there is no {program} to get {name} with")
+
+    def fill(folder: Path) -> None:
+        clone, source, archive = folder / "clone", folder / "source", folder / "source.tar"
+        _run(["git", "clone", "--quiet", "--bare", repository, str(clone)])
+        get = ["git", f"--git-dir={clone}", "archive", f"--output={archive}"]
+        _run([*get, f"{commit}:{tree}"])
+        source.mkdir()
+        _run(["tar", "-xf", str(archive), "-C", str(source)])
+        _go_build(source, package, folder / name)
+        shutil.rmtree(clone)
+        archive.unlink()
+
+    return cached(f"go-{name}-{commit[:12]}", fill)
+
+
+def _go_build(source: Path, package: str, program: Path, *, flags: Iterable[str] = ()) -> None:
+    """Build a program, and leave only that."""
+    environ = {**os.environ, "GOMODCACHE": str(source / "modules")}
+    command = ["go", "build", "-C", str(source), *flags, "-o", str(program), package]
+    _run(command, environ=environ)
+    _run(["go", "clean", "-modcache"], environ=environ)
+    shutil.rmtree(source)
 
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
