@@ -22,7 +22,7 @@ from waterclock.server.cluster.calls.place import Place
 from waterclock.server.cluster.calls.router import Read, Router, Where, is_repeatable
 from waterclock.server.cluster.calls.whole_answer import Lost
 from waterclock.server.cluster.forwarder import Forwarder
-from waterclock.server.http.messages import Answered, Later, Request, Response, json
+from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, json
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.permits import demands_reader, field_reader
 
@@ -58,21 +58,28 @@ class HttpRouting:
                 where = router.find(place, read)
             except NotLeader:
                 where = None
+
+            def elsewhere() -> Pending:
+                return self._asks().forward_to(
+                    request,
+                    lambda: _only(router, place, read),
+                    is_harmless=is_repeatable(place, read),
+                )
+
             if where is not None:
                 if where.only == router.me and place.kind == "replica":
                     return self._of_replica(operation, place, request, read)
                 if where.only == router.me:
-                    answer = handler(request)
-                    if place.kind == "leaders" and asyncio.iscoroutine(answer):
-                        return self._still(answer, place, read, ())
+                    try:
+                        answer = handler(request)
+                    except NotLeader:  # it is to lead that, and does not yet, or no more
+                        return elsewhere()
+                    if asyncio.iscoroutine(answer):
+                        return self._or_elsewhere(answer, place, read, elsewhere)
                     return answer
                 if where.only is None:
                     return self._from_all(operation, place, request, read)
-            return self._asks().forward_to(
-                request,
-                lambda: _only(router, place, read),
-                is_harmless=is_repeatable(place, read),
-            )
+            return elsewhere()
 
         return replace(operation, handler=handle)
 
@@ -115,6 +122,15 @@ class HttpRouting:
             return self._asks().forward_to(
                 request, lambda: self._router.leader(place, read), is_harmless=True
             )
+
+    async def _or_elsewhere(
+        self, later: Later, place: Place, read: Read, elsewhere: Callable[[], Pending]
+    ) -> Answered:
+        """Await an answer; what this node turns out not to lead is asked where it is by then."""
+        try:
+            return await self._still(later, place, read, ())
+        except NotLeader:
+            return elsewhere()
 
     async def _still(
         self, later: Later, place: Place, read: Read, partitions: tuple[int, ...]
