@@ -54,7 +54,8 @@ def running(folder: Path) -> Iterator[Server]:
     folder.mkdir(parents=True)
     config = folder / "node.yaml"
     config.write_text(SETTINGS.format(port=port, gossip=free_port()))
-    command = ["sh", "-c", 'exec "$0" -config "$1" >/dev/null', its.find(NAME), config]
+    shell = 'exec "$0" -config "$1" >/dev/null'
+    command: list[str | Path] = ["sh", "-c", shell, its.find(NAME), config]
     environ = {**its.environ(), "GIN_MODE": "release"}
     with started(command, folder=folder, port=port, environ=environ) as server:
         server.version = COMMIT[:8]

@@ -12,7 +12,7 @@ PAGE = "# Results\n\nHow to read.\n\n## log\n\nold\n\n## publish\n\nkept\n"
 
 def ask(*loads, changed=(), scale=1.0):
     """Ask whether to record, on a machine with these loads, one look after the other."""
-    slept = []
+    slept: list[float] = []
     found = itertools.chain(loads, itertools.repeat(loads[-1]))
     reason = refusal(list(changed), scale, load=lambda: next(found), wait=slept.append)
     return reason, sum(slept)
