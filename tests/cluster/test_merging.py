@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.cluster.through import LedBy
 from waterclock.model.errors import Fenced, NotLeader, NotSupported
-from waterclock.node.schedule.pending import PagePosition, page_position, page_text
+from waterclock.node.schedule.pending_pages import PagePosition, page_position, page_text
 from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 from waterclock.server.cluster.calls.http_merging import HTTP_MERGES, HttpAnswer
 from waterclock.server.cluster.calls.merging import (
@@ -24,7 +24,9 @@ from waterclock.server.cluster.calls.router import Router
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import scheduler_pb2 as scheduler
 
-places = st.builds(PagePosition, st.integers(0, 5), st.integers(0, 3), st.integers(0, 20))
+numbers = st.integers(0, 3)
+topics = st.sampled_from(["", "orders", "orders.eu"])
+places = st.builds(PagePosition, st.integers(0, 5), topics, numbers, st.integers(0, 20))
 
 
 def page_of(mine: list[PagePosition], after: PagePosition, limit: int) -> Page:
@@ -39,7 +41,7 @@ def test_pages_of_all_nodes_are_the_list_of_one(listed, limit, nodes):
     wanted = sorted(listed)
     shares = [[p for p in wanted if p.partition % nodes == node] for node in range(nodes)]
     found: list[PagePosition] = []
-    after, page = PagePosition(-1, -1, -1), ""
+    after, page = PagePosition(-1, "", -1, -1), ""
     while True:
         merged = merged_page([page_of(mine, after, limit) for mine in shares], limit)
         assert len(merged.listed) <= limit
@@ -65,6 +67,27 @@ def counted(node: str, total: int, *counts: int) -> Answer:
 
 def http_counted(node: str, total: int, **counts: list[int]) -> HttpAnswer:
     return HttpAnswer(node, (), {"total": total, "horizons": [], **counts})
+
+
+def test_counts_of_all_topics_are_of_all_nodes():
+    def told(*topics: tuple[str, int, int]) -> HttpAnswer:
+        found = [{"topic": t, "count": n, "nextDueMs": due} for t, n, due in topics]
+        return HttpAnswer("a", (), {"total": 0, "nextDueMs": 0, "topics": found})
+
+    asked: Any = None
+    merged = HTTP_MERGES["countAllScheduled"](
+        asked, [told(("b", 2, 70)), told(), told(("b", 3, 60), ("a", 1, 80))], "a"
+    )
+    assert merged == {
+        "total": 6,
+        "nextDueMs": 60,
+        "topics": [
+            {"topic": "a", "count": 1, "nextDueMs": 80},
+            {"topic": "b", "count": 5, "nextDueMs": 60},
+        ],
+    }
+    nothing = HTTP_MERGES["countAllScheduled"](asked, [told(), told()], "a")
+    assert nothing == {"total": 0, "nextDueMs": 0, "topics": []}
 
 
 def test_counts_by_steps_are_of_all_nodes_or_refused():

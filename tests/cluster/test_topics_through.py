@@ -15,6 +15,7 @@ from tests.client import test_real_node
 from tests.cluster.through import through
 from tests.server import (
     test_admin_api,
+    test_all_scheduled,
     test_replay_stream,
     test_rest_events,
     test_rest_frames,
@@ -38,6 +39,8 @@ TEST_S = 60
 HTTP = "/topics/orders/messages"
 SOME = (
     test_admin_api.test_dead_letters_are_listed_redriven_and_purged,
+    test_all_scheduled.test_messages_of_all_topics_are_one_list_by_due_time,
+    test_all_scheduled.test_messages_of_all_topics_are_counted_by_topic,
     test_real_node.test_a_message_for_later_comes_when_it_is_due,
     test_replay_stream.test_a_named_replay_goes_on_behind_what_was_reported,
     test_rest_events.test_events_come_as_they_are_published_and_are_acked_by_lease,

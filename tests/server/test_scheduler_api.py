@@ -11,7 +11,7 @@ from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.ids import Millis
 from waterclock.model.limits import END_MS
 from waterclock.model.message import Message
-from waterclock.node.schedule.pending import timer_id
+from waterclock.node.schedule.pending_pages import timer_id
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 

@@ -8,22 +8,19 @@ for everyone else between two of them: so it sees what fires or comes meanwhile,
 """
 
 import asyncio
-import base64
-import struct
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.scheduled import scheduled_rows
+from waterclock.log.frame import OFFSET_MAX
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, LimitExceeded, NotLeader
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
-from waterclock.model.message import Message
-from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
+from waterclock.model.views import CancelCount, Horizon
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.schedule.named_changes import (
     CHANGE_SLICE,
@@ -33,36 +30,18 @@ from waterclock.node.schedule.named_changes import (
     slices,
 )
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.pending_ids import NOWHERE
+from waterclock.node.schedule.pending_pages import Page, page_of, page_position
 from waterclock.node.schedule.scheduler import DONE
-from waterclock.node.topics import Topic, Topics
+from waterclock.node.topics import Topics
 from waterclock.schedule.hot_timers import HORIZONS_MS
 
 Int64s = npt.NDArray[np.int64]
-
-PAGE_MAX = 1_000
-PAGE_DEFAULT = 100
-LIST_ROWS_MAX = 20_000
-"""Messages that are read for one page, at most: a filter that few pass makes pages short."""
 
 STEPS_MAX = 1_000
 STEP_MS_MIN = 1_000
 
 LATER = -1
 """Stands for the horizon beyond all others."""
-
-_TOKEN = struct.Struct("<qiq")
-
-
-_Scheduled = list[ScheduledMessage]
-
-
-class Page(NamedTuple):
-    """Some of the pending messages, by due time, partition and offset."""
-
-    scheduled: list[ScheduledMessage]
-    next_page: str
-    """Asks for those that follow; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +62,20 @@ class Steps:
             raise LimitExceeded("steps", STEPS_MAX, got=self.count)
         if self.step_ms < STEP_MS_MIN or self.start_ms < 0:
             raise BadInput(f"step_ms must be at least {STEP_MS_MIN}, and start_ms not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPending:
+    """How many messages of a topic are pending."""
+
+    topic: str
+    count: int
+    next_due_ms: int
+
+    def and_(self, other: "TopicPending") -> "TopicPending":
+        """Return those of both, of the same topic."""
+        next_due_ms = min(self.next_due_ms, other.next_due_ms)
+        return TopicPending(self.topic, self.count + other.count, next_due_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,136 +200,47 @@ class PendingMessages:
         page: str = "",
         with_values: bool = False,
     ) -> Page:
-        """Return the first pending messages that match, by due time, partition and offset.
+        """Return the first pending messages of a topic that match, by due time, partition and
+        offset.
 
         A page may be short, or empty, and have a next one: few of those looked at matched.
         """
-        limit = limit or PAGE_DEFAULT
-        if not 1 <= limit <= PAGE_MAX:
-            raise LimitExceeded("limit", PAGE_MAX, got=limit)
-        found = self._topics.get(topic)
         after = page_position(page)
-        count = LIST_ROWS_MAX // 4 if wanted.needs_rows else limit
-        chosen: _Scheduled = []
-        for _ in range(0, LIST_ROWS_MAX, count):
-            ahead = await _ahead(found, wanted, after, count)
-            listed = _listed(found, wanted, ahead, with_values=with_values)
-            chosen += listed[: limit - len(chosen)]
-            is_end = len(ahead) < count
-            if ahead:
-                after = ahead[-1]
-            if len(chosen) == limit:
-                end = chosen[-1]
-                last = PagePosition(int(end.message.due_ms or 0), end.partition, end.offset)
-                is_end &= last == after
-                after = last
-            if is_end:
-                return Page(chosen, "")
-            if len(chosen) == limit:
-                break
-        return Page(chosen, page_text(after))
+        if after.topic:
+            raise BadInput("page: is the next_page of a list of all topics")
+        hosts = [("", host) for host in wanted.hosts(self._topics.get(topic))]
+        return await page_of(hosts, wanted, after, limit=limit, with_values=with_values)
 
+    # Of all topics
 
-class PagePosition(NamedTuple):
-    """A pending message in the order of lists."""
+    async def list_all(
+        self,
+        sees: Callable[[str], bool],
+        wanted: Filter,
+        *,
+        limit: int = 0,
+        page: str = "",
+        with_values: bool = False,
+    ) -> Page:
+        """Return the first pending messages of all topics that one sees, by due time, topic,
+        partition and offset. What of them is not open is left out: it hides nothing else."""
+        after = page_position(page)
+        hosts = list(self._led(sees))
+        return await page_of(hosts, wanted, after, limit=limit, with_values=with_values)
 
-    due_ms: int
-    partition: int
-    offset: int
+    async def count_all(self, sees: Callable[[str], bool]) -> Sequence[TopicPending]:
+        """Count the pending messages of each topic that one sees, by name, if it has any."""
+        found: dict[str, TopicPending] = {}
+        for topic, host in self._led(sees):
+            async for _, due in host.scheduler.scan(0, OFFSET_MAX):
+                if len(due):
+                    mine = TopicPending(topic, len(due), int(due.min()))
+                    known = found.get(topic)
+                    found[topic] = mine if known is None else known.and_(mine)
+        return [found[topic] for topic in sorted(found)]
 
-
-_START = PagePosition(-1, NOWHERE, NOWHERE)
-
-
-def _read(
-    host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
-) -> list[ScheduledMessage]:
-    frames = list(host.store.reader.rows(offsets))
-    scheduled = scheduled_rows(frames, offsets).due_at(due_ms)
-    appended = np.zeros(len(offsets), np.int64)
-    for header, _, _, asks in frames:
-        appended[asks] = header.append_ms
-    rows = zip(scheduled.offsets.tolist(), scheduled.rows.to_pylist(), strict=True)
-    found = []
-    for (offset, row), appended_ms in zip(rows, appended.tolist(), strict=False):
-        value = row["value"]
-        message = Message(
-            value,
-            key=row["key"],
-            message_id=row["message_id"],
-            headers=None if row["headers"] is None else dict(row["headers"]),
-            due_ms=Millis(row["due_ms"]),
-        )
-        size = 0 if value is None else len(value)
-        shown = message if with_values else replace(message, value=None)
-        found.append(
-            ScheduledMessage(
-                message=shown,
-                topic=host.topic,
-                partition=host.partition,
-                offset=offset,
-                timer_id=timer_id(row["message_id"], offset),
-                value_bytes=size,
-                appended_ms=appended_ms,
-            )
-        )
-    return found
-
-
-def timer_id(message_id: bytes, offset: int) -> str:
-    """Return `message_id-offset`; an id that is no text is shown in hexadecimal."""
-    text = message_id.decode("ascii", "replace")
-    return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
-
-
-def page_text(place: PagePosition) -> str:
-    """Return what asks for those that follow."""
-    return base64.urlsafe_b64encode(_TOKEN.pack(*place)).decode()
-
-
-def page_position(page: str) -> PagePosition:
-    """Return which one a page follows; raises BadInput."""
-    if not page:
-        return _START
-    try:
-        return PagePosition(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
-    except (ValueError, struct.error) as error:
-        raise BadInput("page: is not the next_page of an answer") from error
-
-
-async def _ahead(
-    topic: Topic, wanted: Filter, after: PagePosition, limit: int
-) -> list[PagePosition]:
-    """Return the first `limit` pending messages after a place, before any look inside."""
-    places: list[PagePosition] = []
-    for host in wanted.hosts(topic):
-        start_ms, end_ms = wanted.span
-        last = NOWHERE
-        if after.due_ms >= start_ms:
-            # Of those due at the same time, the partitions before were listed whole.
-            start_ms = after.due_ms + (host.partition < after.partition)
-            last = after.offset if host.partition == after.partition else NOWHERE
-        offsets, due = await host.scheduler.upcoming(start_ms, end_ms, limit, after=last)
-        places += map(PagePosition, due.tolist(), [host.partition] * len(due), offsets.tolist())
-    return sorted(places)[:limit]
-
-
-def _listed(
-    topic: Topic, wanted: Filter, places: list[PagePosition], *, with_values: bool
-) -> list[ScheduledMessage]:
-    """Read messages and return those that match, in the same order."""
-    if not places:
-        return []
-    due, where, offsets = np.array(places, np.int64).T
-    listed: dict[tuple[int, int], ScheduledMessage] = {}
-    for number in np.unique(where).tolist():
-        host = topic.partition(number)
-        mine = where == number
-        # What fired since it was found may be gone from the log.
-        mine[mine] = host.scheduler.timers.is_open(offsets[mine])
-        mine[mine] = wanted.matches(host.store, offsets[mine])
-        if mine.any():
-            for one in _read(host, offsets[mine], due[mine], with_values=with_values):
-                listed[number, one.offset] = one
-    keys = zip(where.tolist(), offsets.tolist(), strict=True)
-    return [listed[key] for key in keys if key in listed]
+    def _led(self, sees: Callable[[str], bool]) -> Iterator[tuple[str, PartitionHost]]:
+        """Yield what is led here and open, with the name of its topic."""
+        for topic in self._topics.all():
+            if sees(topic.name):
+                yield from ((topic.name, host) for host in topic.led if host.is_open)

@@ -6,6 +6,7 @@ Handlers make the same calls of the node as the services in `server/grpc`.
 from waterclock.node.node import Node
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.operations import Operation
+from waterclock.server.rest.all_scheduled import AllScheduledApi
 from waterclock.server.rest.consume import ConsumeApi
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.dead_letters import DeadLettersApi
@@ -26,6 +27,7 @@ def topic_operations(
         *PublishApi(node, publishing).operations(),
         *ConsumeApi(node, consumers).operations(),
         *ScheduleApi(node).operations(),
+        *AllScheduledApi(node).operations(),
         *RecurrencesApi(node).operations(),
         *GroupsApi(node).operations(),
         *TopicsApi(node).operations(),

@@ -7,8 +7,9 @@ from msgspec import UNSET, Meta, UnsetType, field
 from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
-from waterclock.node.schedule.pending import PAGE_MAX, STEP_MS_MIN, STEPS_MAX, Steps
+from waterclock.node.schedule.pending import STEP_MS_MIN, STEPS_MAX, Steps
 from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.pending_pages import PAGE_MAX
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.calls.place import LEADERS, LEADERS_ONCE
@@ -41,16 +42,24 @@ OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired", "cancelled",
 _PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 
 
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")]
+WithValues = Annotated[bool, Meta(description="With their values.")]
+OfKey = Annotated[str, Meta(description="Only of this key.")]
+OfKeyPrefix = Annotated[str, Meta(description="Only of keys that begin so.")]
+DueFromMs = Annotated[TimeMs, Meta(description="Only due from then on.")]
+DueToMs = Annotated[TimeMs, Meta(description="Only due before; 0: no end.")]
+
+
 class ListParameters(TopicParameters):
     """Which pending messages, and how many."""
 
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")] = 100
+    limit: PageLimit = 100
     page: Annotated[str, matching(_PAGE, "The nextPage of an answer.")] = ""
-    values: Annotated[bool, Meta(description="With their values.")] = False
-    key: Annotated[str, Meta(description="Only of this key.")] | None = None
-    key_prefix: Annotated[str, Meta(description="Only of keys that begin so.")] | None = None
-    from_ms: Annotated[TimeMs, Meta(description="Only due from then on.")] = 0
-    to_ms: Annotated[TimeMs, Meta(description="Only due before; 0: no end.")] = 0
+    values: WithValues = False
+    key: OfKey | None = None
+    key_prefix: OfKeyPrefix | None = None
+    from_ms: DueFromMs = 0
+    to_ms: DueToMs = 0
     partition: Partition | None = None
 
 

@@ -1,10 +1,13 @@
 """What several nodes answer over HTTP, put together; the same as `merging.py`, of JSON."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from waterclock.model.names import is_own
-from waterclock.node.schedule.pending import PagePosition
+from waterclock.node.schedule.pending import TopicPending
+from waterclock.node.schedule.pending_pages import PagePosition
 from waterclock.server.cluster.calls.merging import (
     Page,
     by_partition,
@@ -13,6 +16,7 @@ from waterclock.server.cluster.calls.merging import (
     merged_steps,
 )
 from waterclock.server.http.messages import Request
+from waterclock.server.rest.all_scheduled import counts_of
 from waterclock.server.rest.schedule import OUTCOMES
 
 
@@ -45,16 +49,29 @@ def _cancel_where(request: Request, answers: Sequence[HttpAnswer], me: str) -> d
 def _scheduled(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[str, Any]:
     pages = [
         Page(
-            [
-                (PagePosition(one["dueMs"], one["partition"], one["offset"]), one)
-                for one in each.body["scheduled"]
-            ],
+            [(_position(one), one) for one in each.body["scheduled"]],
             each.body["nextPage"],
         )
         for each in answers
     ]
     page = merged_page(pages, request.parameters.limit)
     return {"scheduled": [one for _, one in page.listed], "nextPage": page.next_page}
+
+
+def _position(one: dict[str, Any]) -> PagePosition:
+    """Return the place of a scheduled message; the list of one topic names none."""
+    return PagePosition(one["dueMs"], one.get("topic", ""), one["partition"], one["offset"])
+
+
+def _all_counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[str, Any]:
+    found: dict[str, TopicPending] = {}
+    for each in answers:
+        for one in each.body["topics"]:
+            mine = TopicPending(one["topic"], one["count"], one["nextDueMs"])
+            known = found.get(mine.topic)
+            found[mine.topic] = mine if known is None else known.and_(mine)
+    counts = counts_of(found[topic] for topic in sorted(found))
+    return cast("dict[str, Any]", msgspec.to_builtins(counts))
 
 
 def _counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[str, Any]:
@@ -111,6 +128,8 @@ HTTP_MERGES: Mapping[str, HttpMerge] = {
     "countScheduled": _counted,
     "getTopic": _listed("partitions"),
     "findOffsets": _listed("positions"),
+    "listAllScheduled": _scheduled,
+    "countAllScheduled": _all_counted,
     "listTopics": _topics,
     "listGroups": _groups,
     "listAllGroups": _groups,

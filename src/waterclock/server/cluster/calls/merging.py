@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from waterclock.model.errors import NotSupported
 from waterclock.model.names import is_own
-from waterclock.node.schedule.pending import (
+from waterclock.node.schedule.pending_pages import (
     PAGE_DEFAULT,
     PagePosition,
     page_position,
@@ -109,7 +109,7 @@ def _scheduled(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa
     pages = [
         Page(
             [
-                (PagePosition(one.message.due_ms, one.partition, one.offset), one)
+                (PagePosition(one.message.due_ms, "", one.partition, one.offset), one)
                 for one in each.response.scheduled
             ],
             each.response.next_page,

@@ -1,0 +1,136 @@
+"""Scheduled messages of all topics over HTTP, in one list and counted by topic."""
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.kit.clock import ManualClock
+from tests.server.http_client import RawClient, raw_client
+from tests.server.secure_serving import secure_node
+from tests.server.served import running_server
+from waterclock.security.quotas import UNBOUNDED
+
+HOUR_MS = 3_600_000
+
+
+async def schedule(client: RawClient, topic: str, *ids: str, **fields: object) -> None:
+    for message_id in ids:
+        sent = {"value": "v", "messageId": message_id, **fields}
+        assert (await client.post(f"/topics/{topic}/messages", sent)).status == 201
+
+
+async def ids_by_page(client: RawClient, query: str) -> list[list[str]]:
+    """Return the ids of each page until there is no next one."""
+    pages, page = [], ""
+    while True:
+        answer = await client.get(f"/scheduled?{query}&page={quote(page)}")
+        assert answer.status == 200, answer
+        body = answer.json()
+        pages.append([one["messageId"] for one in body["scheduled"]])
+        page = body["nextPage"]
+        if not page:
+            return pages
+
+
+async def test_messages_of_all_topics_are_one_list_by_due_time(tmp_path):
+    async with (
+        running_server(tmp_path, clock=ManualClock()) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        await client.post("/topics", {"topic": "b", "partitions": 3})
+        await schedule(client, "c", "c1", "c2", delay="1h", key="ada")
+        await schedule(client, "b", "b1", delay="2h", key="ada")
+        await schedule(client, "b", "b2", delay="1h", key="bob")
+        await schedule(client, "a", "a1", delay="3h", key="adam")
+        await schedule(client, "a", "a2", "a3", delay="1h")
+        await client.post("/topics/a/messages", {"value": "now"})
+
+        # Of the same time, by topic: each of them has some that are due in an hour.
+        assert await ids_by_page(client, "limit=3") == [
+            ["a2", "a3", "b2"],
+            ["c1", "c2", "b1"],
+            ["a1"],
+        ]
+        one_by_one = [["a2"], ["a3"], ["b2"], ["c1"], ["c2"], ["b1"], ["a1"]]
+        assert await ids_by_page(client, "limit=1") == one_by_one
+        assert await ids_by_page(client, "key=ada") == [["c1", "c2", "b1"]]
+        assert await ids_by_page(client, "keyPrefix=ada&limit=2") == [["c1", "c2"], ["b1", "a1"]]
+        due_ms = it.node.clock.now_ms() + 2 * HOUR_MS
+        assert await ids_by_page(client, f"fromMs={due_ms}") == [["b1", "a1"]]
+        assert await ids_by_page(client, f"fromMs={due_ms}&toMs={due_ms + 1}") == [["b1"]]
+        assert await ids_by_page(client, f"fromMs={due_ms}&toMs={due_ms}") == [[]]
+        first = (await client.get("/scheduled?limit=1&values=true")).json()["scheduled"][0]
+        assert (first["topic"], first["partition"], first["value"]) == ("a", 0, "v")
+
+
+async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):
+    async with (
+        running_server(tmp_path, clock=ManualClock()) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        nothing = (await client.get("/scheduled/count")).json()
+        now_ms = it.node.clock.now_ms()
+        await client.post("/topics", {"topic": "b", "partitions": 3})
+        for number in range(6):
+            await schedule(client, "b", str(number), delay=f"{6 - number}h", key=str(number))
+        await schedule(client, "a", "a", delay="2h")
+        await client.post("/topics/none/messages", {"value": "now"})
+
+        assert nothing == {"total": 0, "nextDueMs": 0, "topics": []}
+        assert (await client.get("/scheduled/count")).json() == {
+            "total": 7,
+            "nextDueMs": now_ms + HOUR_MS,
+            "topics": [
+                {"topic": "a", "count": 1, "nextDueMs": now_ms + 2 * HOUR_MS},
+                {"topic": "b", "count": 6, "nextDueMs": now_ms + HOUR_MS},
+            ],
+        }
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "detail"),
+    [
+        ("limit=0", "limit", "expected `int` >= 1"),
+        ("limit=1001", "limit", "expected `int` <= 1000"),
+        ("page=x", "page", "is not of the form it has in an answer"),
+        ("fromMs=-1", "fromMs", "expected `int` >= 0"),
+        ("topic=a", "topic", "topic"),
+    ],
+)
+async def test_parameters_that_are_wrong_are_named_with_their_limit(tmp_path, query, field, detail):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        refused = await client.get(f"/scheduled?{query}")
+
+    assert refused.status == 400
+    assert (refused.json()["field"], refused.json()["error"]) == (field, "BadInput")
+    assert detail in refused.json()["detail"]
+
+
+async def test_a_page_of_all_topics_is_none_of_one(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "a", "1", "2", delay="1h")
+        page = (await client.get("/scheduled?limit=1")).json()["nextPage"]
+        refused = await client.get(f"/topics/a/scheduled?page={quote(page)}")
+
+    assert (refused.status, refused.json()["field"]) == (400, "page")
+
+
+def test_what_one_may_not_read_is_neither_listed_nor_counted(tmp_path):
+    with secure_node(tmp_path) as node:
+        for topic in ("mine", "others"):
+            body = {"value": topic, "delay": "1h"}
+            path = f"/topics/{topic}/messages"
+            assert node.ask("POST", path, node.admin, body).status == 201
+        reader = node.add("reader", UNBOUNDED, read="mine")
+        writer = node.add("writer", UNBOUNDED, publish="mine", schedule="mine")
+
+        def seen(bearer: str | None) -> tuple[list[str], int]:
+            listed = node.ask("GET", "/scheduled", bearer).json()["scheduled"]
+            counted = node.ask("GET", "/scheduled/count", bearer).json()["total"]
+            return [one["topic"] for one in listed], counted
+
+        assert seen(node.admin) == (["mine", "others"], 2)
+        assert seen(reader) == (["mine"], 1)
+        # To see that there is a topic is not to read what is in it.
+        assert seen(writer) == ([], 0)
+        assert node.ask("GET", "/scheduled", None).status == 401
