@@ -78,6 +78,7 @@ async def test_what_is_published_here_is_stored_where_it_is_led(tmp_path):
         assert host.store.acknowledged_end == 3
         topic = await it.admin.GetTopic(admin.GetTopicRequest(topic="orders"))
         assert topic.partitions[0].end_offset == 3
+        assert topic.effective.acks == "quorum"
         fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders"))
         assert fetched.next_offset == 3
 

@@ -63,6 +63,15 @@ async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
                 replication_factor=2,
             )
         )
+        assert topic.effective == pb.EffectiveSettings(
+            partitions=3,
+            is_compacted=True,
+            retries_max=5,
+            ack_timeout_ms=1_000,
+            replication_factor=1,
+            acks="quorum",
+        )
+        assert not topics.topics[0].HasField("effective")
         assert [(p.partition, p.end_offset) for p in topic.partitions] == [
             (0, 0),
             (1, 1),

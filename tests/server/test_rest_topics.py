@@ -5,6 +5,8 @@ from typing import Any
 
 from tests.server.http_client import RawClient, raw_client, until
 from tests.server.served import running_server
+from waterclock.model.sections import DeliveryConfig, RetentionConfig
+from waterclock.model.units import HOUR_MS
 
 ORDERS = "/topics/orders"
 
@@ -37,6 +39,34 @@ async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path):
 
         assert (await client.delete(ORDERS)).status == 204
         assert (await client.get(ORDERS)).status == 404
+
+
+async def test_a_topic_says_what_holds_whoever_set_it(tmp_path):
+    retention = RetentionConfig(age_ms=HOUR_MS, bytes=1 << 30, wait_for_groups=True)
+    delivery = DeliveryConfig(max_retries=7)
+    async with (
+        running_server(tmp_path, retention=retention, delivery=delivery) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        made = await client.post("/topics", {"topic": "orders", "partitions": 2})
+        as_configured = {
+            "partitions": 2,
+            "retentionMs": HOUR_MS,
+            "retentionBytes": 1 << 30,
+            "retentionWaitForGroups": True,
+            "isCompacted": False,
+            "retriesMax": 7,
+            "ackTimeoutMs": 30_000,
+            "replicationFactor": 1,
+            "acks": "quorum",
+        }
+        assert made.json()["effective"] == as_configured
+        own = {"retentionMs": 0, "retentionBytes": 5_000, "retentionWaitForGroups": False}
+        own |= {"isCompacted": True, "retriesMax": 2, "ackTimeoutMs": 100}
+        await client.post(ORDERS, {**own, "replicationFactor": 3}, "PATCH")
+        # A node that is alone has one copy, whatever it would have among others.
+        assert (await client.get(ORDERS)).json()["effective"] == {**as_configured, **own}
+        assert "effective" not in (await client.get("/topics")).json()["topics"][0]
 
 
 async def test_groups_are_shown_moved_and_forgotten(tmp_path):

@@ -13,6 +13,7 @@ from enum import IntEnum
 import msgspec
 
 from waterclock.model.clock import time_of
+from waterclock.model.effective_settings import EffectiveSettings
 from waterclock.model.message import Message
 
 
@@ -56,12 +57,14 @@ class PartitionInfo(View, frozen=True):
     """Empty: healthy."""
 
 
-class TopicInfo(View, frozen=True):
+class TopicInfo(View, frozen=True, omit_defaults=True):
     """A topic, its settings, and where its partitions stand."""
 
     topic: str
     settings: TopicSettings
     partitions: tuple[PartitionInfo, ...]
+    effective: EffectiveSettings | None = None
+    """None in lists of topics."""
 
     @property
     def name(self) -> str:

@@ -19,9 +19,9 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from waterclock.model.config import Config
+from waterclock.model.effective_settings import retention_of
 from waterclock.model.errors import StorageFailed, WaterclockError
 from waterclock.model.ids import Offset
-from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
@@ -125,7 +125,7 @@ class LogCleaner:
                 return  # all is waited for, or nobody knows what is not
             wanted = Wanted(keep_from=keep_from, by_key=True)
         else:
-            retention = self._retention(topic)
+            retention = retention_of(topic.settings, self._config.retention)
             awaited = self._consumed_end(topic, host) if retention.wait_for_groups else None
             keep_from = retained_from(store, retention, now_ms=now_ms, consumed_end=awaited)
             if keep_from <= store.start:
@@ -184,14 +184,6 @@ class LogCleaner:
         if self._topic is topic:
             async with self._rewriting:
                 self._topic = None
-
-    def _retention(self, topic: Topic) -> RetentionConfig:
-        own, node = topic.settings, self._config.retention
-        age_ms = node.age_ms if own.retention_ms is None else own.retention_ms or None
-        size = node.bytes if own.retention_bytes is None else own.retention_bytes or None
-        waits = own.retention_wait_for_groups
-        waits = node.wait_for_groups if waits is None else waits
-        return RetentionConfig(age_ms=age_ms, bytes=size, wait_for_groups=waits)
 
     def _has_grown(self, host: PartitionHost) -> bool:
         before = self._compacted_bytes.get(host, 0)

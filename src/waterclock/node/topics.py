@@ -13,7 +13,6 @@ import shutil
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ import msgspec
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
+from waterclock.model.effective_settings import EffectiveSettings, delivery_of
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
@@ -82,9 +82,10 @@ class Topic:
     def __repr__(self) -> str:
         return f"<Topic {self.name} {len(self.partitions)} partitions>"
 
-    def view(self) -> TopicInfo:
+    def view(self, effective: EffectiveSettings | None = None) -> TopicInfo:
         """Return the topic as it is now."""
-        return TopicInfo(self.name, self.settings, tuple(host.view() for host in self.partitions))
+        partitions = tuple(host.view() for host in self.partitions)
+        return TopicInfo(self.name, self.settings, partitions, effective)
 
     def log_id(self, number: int) -> str:
         """Return the identity of a partition's log, in hex; empty if it is not known."""
@@ -114,12 +115,7 @@ class Topic:
 
     def delivery(self, config: DeliveryConfig) -> DeliveryConfig:
         """Return how its groups are served."""
-        retries, timeout_ms = self.settings.retries_max, self.settings.ack_timeout_ms
-        return replace(
-            config,
-            max_retries=config.max_retries if retries is None else retries,
-            ack_timeout_ms=config.ack_timeout_ms if timeout_ms is None else timeout_ms,
-        )
+        return delivery_of(self.settings, config)
 
 
 class Ensured(NamedTuple):

@@ -277,25 +277,80 @@ class Topic(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    EFFECTIVE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     @_builtins.property
     def settings(self) -> Global___TopicSettings: ...
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic.Partition]: ...
+    @_builtins.property
+    def effective(self) -> Global___EffectiveSettings:
+        """of GetTopic; absent: not told"""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         settings: Global___TopicSettings | None = ...,
         partitions: _abc.Iterable[Global___Topic.Partition] | None = ...,
+        effective: Global___EffectiveSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effective", b"effective", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "settings", b"settings", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effective", b"effective", "partitions", b"partitions", "settings", b"settings", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Topic: _TypeAlias = Topic  # noqa: Y015
+
+@_typing.final
+class EffectiveSettings(_message.Message):
+    """What holds for a topic: what was said about it, else what its node is configured to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    RETENTION_WAIT_FOR_GROUPS_FIELD_NUMBER: _builtins.int
+    IS_COMPACTED_FIELD_NUMBER: _builtins.int
+    RETRIES_MAX_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
+    partitions: _builtins.int
+    retention_ms: _builtins.int
+    """0: for ever"""
+    retention_bytes: _builtins.int
+    """of each partition; 0: no bound"""
+    retention_wait_for_groups: _builtins.bool
+    is_compacted: _builtins.bool
+    retries_max: _builtins.int
+    ack_timeout_ms: _builtins.int
+    replication_factor: _builtins.int
+    """1 where nothing is replicated"""
+    acks: _builtins.str
+    """of a publish that does not say: `quorum`"""
+    def __init__(
+        self,
+        *,
+        partitions: _builtins.int = ...,
+        retention_ms: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
+        retention_wait_for_groups: _builtins.bool = ...,
+        is_compacted: _builtins.bool = ...,
+        retries_max: _builtins.int = ...,
+        ack_timeout_ms: _builtins.int = ...,
+        replication_factor: _builtins.int = ...,
+        acks: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "acks", b"acks", "is_compacted", b"is_compacted", "partitions", b"partitions", "replication_factor", b"replication_factor", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EffectiveSettings: _TypeAlias = EffectiveSettings  # noqa: Y015
 
 @_typing.final
 class FindOffsetsRequest(_message.Message):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from waterclock.model.cluster_views import PlacementView
+from waterclock.model.effective_settings import effective_settings
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import from_proto, to_proto
 from waterclock.model.views import GroupInfo, JobRun, TopicSettings
@@ -40,23 +41,28 @@ class AdminApi:
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.Topic:
         topics = self._node.topics
         settings = _changed(topics.default_settings(), request.settings)
-        return _topic(await topics.create(request.topic, settings, if_absent=request.if_absent))
+        made = await topics.create(request.topic, settings, if_absent=request.if_absent)
+        return self._topic(made)
 
     async def update_topic(self, request: pb.UpdateTopicRequest) -> pb.Topic:
         """Give a topic other settings, or more partitions."""
         topics = self._node.topics
         settings = _changed(topics.get(request.topic).settings, request.settings)
-        return _topic(await topics.update(request.topic, settings))
+        return self._topic(await topics.update(request.topic, settings))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         await self._node.topics.delete(request.topic)
         return pb.DeleteTopicResponse()
 
     async def get_topic(self, request: pb.GetTopicRequest) -> pb.Topic:
-        return _topic(self._node.topics.get(request.topic))
+        return self._topic(self._node.topics.get(request.topic))
+
+    def _topic(self, topic: Topic) -> pb.Topic:
+        """Return a topic with what holds for it."""
+        return to_proto(topic.view(effective_settings(topic.settings, self._node.config)), pb.Topic)
 
     async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        return pb.ListTopicsResponse(topics=map(_topic, self._node.topics.all()))
+        return pb.ListTopicsResponse(topics=map(_listed, self._node.topics.all()))
 
     async def find_offsets(self, request: pb.FindOffsetsRequest) -> pb.FindOffsetsResponse:
         """Return where each partition stood at a time."""
@@ -238,7 +244,7 @@ def _changed(settings: TopicSettings, given: pb.TopicSettings) -> TopicSettings:
     return structs.replace(settings, **changes)
 
 
-def _topic(topic: Topic) -> pb.Topic:
+def _listed(topic: Topic) -> pb.Topic:
     return to_proto(topic.view(), pb.Topic)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from waterclock.model.effective_settings import effective_settings
 from waterclock.model.errors import Busy
 from waterclock.model.units import HOUR_MS
 from waterclock.model.views import NodeInfo, Position, TopicInfo, TopicSettings
@@ -13,6 +14,7 @@ from waterclock.node.topics import (
     PARTITIONS_MAX,
     RETENTION_BYTES_MAX,
     RETENTION_MS_MAX,
+    Topic,
 )
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.calls.place import HERE, LEADERS, META, META_ONCE, Place
@@ -94,12 +96,11 @@ class TopicsApi:
         existed = topics.find(given.topic) is not None
         settings = _changed(topics.default_settings(), given)
         made = await topics.create(given.topic, settings, if_absent=given.if_absent)
-        return json(200 if existed else 201, made.view())
+        return json(200 if existed else 201, self._shown(made))
 
     def get_topic(self, request: Request) -> Response:
-        return json(
-            200, self._node.topics.get(parameters_of(request, AnyTopicParameters).topic).view()
-        )
+        name = parameters_of(request, AnyTopicParameters).topic
+        return json(200, self._shown(self._node.topics.get(name)))
 
     async def update_topic(self, request: Request) -> Response:
         """Give a topic other settings, or more partitions."""
@@ -112,7 +113,7 @@ class TopicsApi:
                 f"partitions: {name} has {len(topic.partitions)}, and none can be taken away"
             )
         settings = _changed(topic.settings, given)
-        return json(200, (await topics.update(name, settings)).view())
+        return json(200, self._shown(await topics.update(name, settings)))
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic and its messages."""
@@ -124,6 +125,10 @@ class TopicsApi:
         asked = parameters_of(request, OffsetsParameters)
         topic = self._node.topics.get(asked.topic)
         return json(200, PositionsResponse(positions=topic.positions_at(asked.time_ms)))
+
+    def _shown(self, topic: Topic) -> TopicInfo:
+        """Return a topic as it is now, with what holds for it."""
+        return topic.view(effective_settings(topic.settings, self._node.config))
 
     # The node
 

@@ -140,7 +140,10 @@ def _topic(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa: AN
     ]
     first = answers[0].response
     return admin_pb2.Topic(
-        topic=first.topic, settings=first.settings, partitions=by_partition(parts)
+        topic=first.topic,
+        settings=first.settings,
+        partitions=by_partition(parts),
+        effective=first.effective if first.HasField("effective") else None,
     )
 
 
