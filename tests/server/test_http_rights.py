@@ -37,7 +37,6 @@ ABOUT_THE_NODES = {
     "getRing",
     "listEvents",
     "listMembers",
-    "listReplication",
     "metrics",
     "reloadNode",
     *MOVING_REPLICAS,
@@ -55,6 +54,7 @@ QUERY = {
     "replay": "name=mine",
     "listRecurrences": "topic=mine",
     "getHistory": "topic=mine",
+    "listReplication": "topic=mine",
     "listTimes": "rule=@daily",
 }
 SENT = {"streamId": "mine", "message": 1, "inMemoryStreamSize": 5}

@@ -7,6 +7,7 @@ from typing import Any
 from tests.cluster.clustered import meet, member
 from tests.cluster.replicated import FakeReplication, partition
 from tests.server.http_client import raw_client
+from tests.server.secure_serving import secure_node
 from tests.server.served import running_server
 from waterclock.model.cluster_views import EventView, MemberView
 from waterclock.model.sections import NodeConfig
@@ -122,6 +123,35 @@ async def test_any_node_says_of_each_partition_what_its_leader_knows(tmp_path):
             ],
             "committedEnd": 100,
         }  # fmt: skip
+
+
+async def test_replication_can_be_asked_of_one_topic(tmp_path):
+    async with pair(tmp_path) as (first, second):
+        first.cluster.replication = FakeReplication([partition("orders", 0, leader="a", lag=5)])
+        second.cluster.replication = FakeReplication(
+            [partition("orders", 1, leader="b", lag=6), partition("others", 0, leader="b", lag=7)]
+        )
+
+        def places(found: dict[str, Any]) -> list[tuple[str, int]]:
+            return [(each["topic"], each["partition"]) for each in found["partitions"]]
+
+        path = "/cluster/replication"
+        assert places(await got(first, path)) == [("orders", 0), ("orders", 1), ("others", 0)]
+        assert places(await got(first, path + "?topic=orders")) == [("orders", 0), ("orders", 1)]
+        assert places(await got(first, path + "?topic=others")) == [("others", 0)]
+        assert places(await got(first, path + "?topic=none")) == []
+
+
+def test_of_one_topic_replication_is_shown_to_who_may_read_that(tmp_path):
+    with secure_node(tmp_path) as node:
+        reader = node.add("reader", read="mine")
+
+        def status(path: str) -> int:
+            return node.ask("GET", path, reader).status
+
+        assert status("/cluster/replication?topic=mine") == 200
+        assert status("/cluster/replication?topic=others") == 403
+        assert status("/cluster/replication") == 403
 
 
 async def test_what_a_leader_knows_of_very_many_partitions_arrives_whole(tmp_path):

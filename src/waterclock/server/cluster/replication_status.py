@@ -62,6 +62,11 @@ def led(views: Iterable[ReplicationView], name: str) -> list[ReplicationView]:
     return [view for view in views if view.leader == name]
 
 
+def of_topic(views: Iterable[ReplicationView], topic: str | None) -> list[ReplicationView]:
+    """Return those of a topic; of all if none is named."""
+    return [view for view in views if topic in (None, view.topic)]
+
+
 def whole(
     own: Iterable[ReplicationView], answers: Iterable[Sequence[ReplicationView]]
 ) -> list[ReplicationView]:

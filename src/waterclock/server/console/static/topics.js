@@ -88,7 +88,7 @@ function one(at, topic) {
 
   const load = async () => {
     info = await get(`/topics/${part(topic)}`);
-    const places = may("read") ? (await get("/cluster/replication").catch(() => ({ partitions: [] }))).partitions.filter((each) => each.topic === topic) : [];
+    const places = may("read", { topic }) ? (await get(query("/cluster/replication", { topic })).catch(() => ({ partitions: [] }))).partitions : [];
     partitions.update(info.partitions.map((each) => {
       const place = places.find((one) => one.partition === each.partition);
       return { ...each, leader: place?.leader, replicas: place?.replicas.map((one) => `${one.name}${one.lag > 0 ? ` −${one.lag}` : ""}`).join(", ") };
