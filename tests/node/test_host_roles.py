@@ -229,3 +229,13 @@ async def test_a_log_of_another_partition_is_not_taken_for_its_own(tmp_path):
         assert host.problem is not None
         assert "has the log 6c6c" in host.problem
         assert not host.is_open
+
+
+async def test_a_log_that_was_here_and_is_gone_is_damaged_and_takes_nothing(tmp_path):
+    for _ in range(2):  # the second start finds an empty log, and knows what it is
+        async with replica_in(tmp_path) as host:
+            replica = await host.open_replica(was_here=True)
+
+            assert replica is not None
+            assert replica.is_faulty
+            assert "its folder was removed" in host.view().problem

@@ -42,6 +42,8 @@ from waterclock.storage.folders.folder import TEMPORARY, File, Folder
 from waterclock.storage.fsyncs import Sync
 from waterclock.storage.installation.intent import COPIED, finish_installation
 from waterclock.storage.installation.intent import NAME as INSTALLATION
+from waterclock.storage.installation.lost_log import NAME as LOST
+from waterclock.storage.installation.lost_log import damage_of_lost
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 from waterclock.storage.recovery_point import load_recovery_point, save_recovery_point
@@ -53,10 +55,10 @@ from waterclock.storage.truncation import finish_truncation
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 _UNFINISHED = re.compile(
     rf"\d{{20}}\.seg\{COPIED}|(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)"
-    rf"|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION}|{INSTALLATION})\{TEMPORARY}"
+    rf"|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION}|{INSTALLATION}|{LOST})\{TEMPORARY}"
 )
 _INTENTS = frozenset({TRUNCATION, INSTALLATION})
-_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE}) | _INTENTS
+_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE, LOST}) | _INTENTS
 events = logging.getLogger(__name__)
 
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
@@ -135,6 +137,8 @@ class _Opening:
             finish_installation(self.folder)
             names = self.folder.names()
         bases = self._survey(names)
+        if LOST in names:
+            self.faults.append(damage_of_lost())
         if not bases:
             self._begin()
             bases = [Offset(0)]
@@ -155,7 +159,7 @@ class _Opening:
         bases = sorted(parse_segment_name(name) for name in names if name.endswith(SUFFIX))
         foreign = [name for name in names if not _is_ours(name)]
         if not bases:
-            ours = [name for name in names if _SIDECAR.fullmatch(name) or name in _NOTES]
+            ours = [name for name in names if _SIDECAR.fullmatch(name) or name in _NOTES - {LOST}]
             if ours:
                 raise PartitionFaulty(
                     f"the segments are gone, but {ours[0]} is there: restore them"

@@ -225,10 +225,11 @@ def test_frames_that_a_disk_refused_are_asked_for_again():
     assert [each.claim for each in claimed(replica.tick(NOW_MS + RETRY_MS))] == [end_of(1, 2)]
 
 
-def test_a_damaged_voter_copies_nothing_and_a_damaged_learner_begins_anew():
+def test_a_damaged_voter_copies_nothing_and_says_so_and_a_damaged_learner_begins_anew():
     log = log_of("1* 1x")
     log.is_faulty = True
-    assert follower(log).received(A, Leading(LOG_ID, ONE), NOW_MS) == []
+    damaged = Promised(LOG_ID, ONE, end_of(1, 2), is_faulty=True)
+    assert sent(follower(log).received(A, Leading(LOG_ID, ONE), NOW_MS)) == [(A, damaged)]
 
     world = World("ab", learners="c")
     world.nodes["c"].log = log_of("1* 1x")

@@ -20,7 +20,14 @@ from waterclock.cluster.replication.effects import (
 )
 from waterclock.cluster.replication.lineage import EpochEnd
 from waterclock.cluster.replication.log_view import LogView, ReplicaId
-from waterclock.cluster.replication.messages import Diverged, Fetch, Flushed, Frames, TooOld
+from waterclock.cluster.replication.messages import (
+    Diverged,
+    Fetch,
+    Flushed,
+    Frames,
+    Promised,
+    TooOld,
+)
 from waterclock.model.ids import Epoch, Offset
 
 
@@ -92,6 +99,13 @@ class Following:
             return []
         self._reported = end
         return [Send(self.leader, Flushed(self._log_id, self.epoch, end))]
+
+    def tell_damage(self, log: LogView) -> list[Effect]:
+        """Tell the leader that what was flushed here does not count: it sees to it that this
+        replica learns anew."""
+        self.is_due = False
+        damaged = Promised(self._log_id, self.epoch, log.flushed_last, is_faulty=True)
+        return [Send(self.leader, damaged)]
 
     def copy(self) -> list[Effect]:
         """Copy the leader's segments. Until they are there the log is what it was, and votes."""

@@ -94,6 +94,7 @@ class Leadership:
         if progress is None:
             return []  # it is in no set that we know of
         progress.close()
+        progress.is_damaged = False  # nobody fetches on with a damaged log
         claim, log, head = fetch.claim, self._log, (self._log_id, self.epoch)
         answer = log.lineage.diverging(claim)
         if answer is not None:
@@ -124,6 +125,20 @@ class Leadership:
             return []
         progress.close()
         return self.linked(stream.to)
+
+    def peer_damaged(self, sender: ReplicaId) -> list[Effect]:
+        """Count no more what a replica had flushed whose log is damaged, and send it nothing."""
+        progress = self.progress.get(sender)
+        if progress is None or progress.is_damaged:
+            return []
+        progress.damaged()
+        # What it says may be late: if its log is whole by now, it fetches again.
+        return self.linked(sender)
+
+    @property
+    def damaged(self) -> frozenset[ReplicaId]:
+        """The replicas that told of damage and are not whole yet."""
+        return frozenset(each.replica for each in self.progress.values() if each.is_damaged)
 
     def peer_flushed(self, sender: ReplicaId, flushed: Flushed) -> list[Effect]:
         """Count what a replica has flushed."""

@@ -41,6 +41,9 @@ class MajorityWatch:
         if record is None or not is_named:
             self._until_ms = None
             return []
+        log = self._election.log
+        if leadership is None and log is not None and log.is_faulty:
+            return self.resign()  # it led before it started anew, and cannot now
         if not self._election.peers.reaches_majority(record.replicas):
             self._until_ms = self._until_ms or now_ms + max(0, self._lease_ms - silent_ms)
             return []

@@ -127,6 +127,8 @@ class Places:
     """How many partitions each node leads."""
     lost: frozenset[ReplicaId] = frozenset()
     """Those that are not waited for any more."""
+    damaged: frozenset[ReplicaId] = frozenset()
+    """Those whose logs are damaged, or gone: they do not count, and have to learn anew."""
     is_everywhere: bool = False
     """All nodes have a copy, those that do not vote learn."""
     may_move: bool = False
@@ -142,6 +144,7 @@ class Places:
         for do, replica in (
             ("hand_over", self._successor()),
             ("drop", self._replaced()),
+            ("demote", self._damaged()),
             ("vote", self._voting()),
             ("drop", self._surplus()),
             ("learn", self._learning()),
@@ -226,6 +229,11 @@ class Places:
         others = [each for each in (*self._learners, *self._voters) if each != self.record.leader]
         gone += [each for each in others if each not in self._alive and node_of(each) in self.nodes]
         return gone[0] if gone else None
+
+    def _damaged(self) -> ReplicaId | None:
+        """Return a voter that has to learn anew, and vote when it has."""
+        others = (each for each in self._voters if each != self.record.leader)
+        return next((each for each in others if each in self.damaged), None)
 
     def _is_drained(self, learner: ReplicaId) -> bool:
         """Say if a learner is to go. What all nodes have, one that is drained needs while it is

@@ -1,7 +1,8 @@
 """What a leader knows of one replica that copies its log, and how far it has sent it.
 
-`flushed_end` only rises while the epoch lasts: what a replica has once told of the leader's log it
-keeps, for a log is cut only where it leaves the leader's. So a report that comes late does no harm.
+`flushed_end` only rises while the epoch lasts, unless the replica's disk damaged its log: what it
+has once told of the leader's log it keeps, for a log is cut only where it leaves the leader's. So a
+report that comes late does no harm.
 """
 
 from collections import deque
@@ -20,7 +21,15 @@ WINDOW_BYTES: Final = 8 << 20
 class Progress:
     """One replica that copies the log."""
 
-    __slots__ = ("_sent", "_sent_bytes", "flushed_end", "next_offset", "replica", "stream")
+    __slots__ = (
+        "_sent",
+        "_sent_bytes",
+        "flushed_end",
+        "is_damaged",
+        "next_offset",
+        "replica",
+        "stream",
+    )
 
     def __init__(self, replica: ReplicaId) -> None:
         self.replica = replica
@@ -29,6 +38,8 @@ class Progress:
         self.next_offset: Offset | None = None
         """What is sent next; None until the replica fetches, over a link that holds."""
         self.stream: Stream | None = None
+        self.is_damaged = False
+        """It told of damage, and has not fetched since: what it had flushed counts for nothing."""
         self._sent: deque[tuple[Offset, int]] = deque()
         self._sent_bytes = 0
 
@@ -64,8 +75,15 @@ class Progress:
         self._sent_bytes += size
         return True
 
+    def damaged(self) -> None:
+        """Note that the replica's log is damaged, or gone."""
+        self.close()
+        self.flushed_end, self.is_damaged = Offset(0), True
+
     def flushed(self, end: Offset) -> None:
         """Note what the replica has flushed."""
+        if self.is_damaged:
+            return  # it was said before the damage
         self.flushed_end = max(self.flushed_end, end)
         while self._sent and self._sent[0][0] <= end:
             self._sent_bytes -= self._sent.popleft()[1]

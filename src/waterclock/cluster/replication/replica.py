@@ -137,6 +137,11 @@ class Replica:
         """Return the voters that have not flushed so much, as far as the leader knows."""
         return [] if self._leadership is None else self._leadership.voters_behind(end)
 
+    @property
+    def damaged(self) -> frozenset[ReplicaId]:
+        """The replicas whose logs are damaged, as far as the leader knows."""
+        return frozenset() if self._leadership is None else self._leadership.damaged
+
     def flushed_end_of(self, replica: ReplicaId) -> Offset | None:
         """Return what a replica has flushed, as far as the leader knows; None on any other."""
         return None if self._leadership is None else self._leadership.flushed_end_of(replica)
@@ -211,6 +216,8 @@ class Replica:
             case Promise():
                 effects = self._election.asked(sender, message)
             case Promised():
+                if message.is_faulty and self._leadership and message.epoch == self.epoch:
+                    return self._leadership.peer_damaged(sender)
                 effects = self._election.promised(sender, message)
             case Refused():
                 effects = self._election.refused(message)
@@ -428,17 +435,22 @@ class Replica:
     def _fetch(self) -> list[Effect]:
         """Ask the leader for what follows, if that is due and can be done."""
         following, election = self._following, self._election
-        if following is None or not following.is_due or election.log is None:
+        if following is None or election.log is None:
             return []
         if not election.is_saved or following.leader not in election.peers.linked:
             return []
-        if not self.log.is_faulty:
-            return following.fetch(self.log)
-        if election.is_voter:
-            # Once mended it might lack what it had told to be flushed: it has to be removed, and
-            # to learn anew.
-            return []
-        return following.copy()
+        if self.log.is_faulty:
+            return self._learn_anew(following)
+        return following.fetch(self.log) if following.is_due else []
+
+    def _learn_anew(self, following: Following) -> list[Effect]:
+        """Tell the leader of the damage; begin with a copy of its log, once nobody counts on this
+        one: until then it might lack, once mended, what it had told to be flushed."""
+        effects = following.tell_damage(self.log) if following.is_due else []
+        is_under_way = following.is_copying and not effects
+        if self._election.is_voter or is_under_way or self._fetch_at_ms is not None:
+            return effects
+        return effects + following.copy()
 
     def _heard_of_leader(
         self, sender: ReplicaId, message: Frames | Committed | Leading, now_ms: int
@@ -452,6 +464,8 @@ class Replica:
             return self._settle(election.follow(message.epoch, sender), now_ms)
         if not election.is_saved or election.log is None:
             return []  # it fetches when it can
+        if self.log.is_faulty and not isinstance(message, Leading):
+            return [] if following.is_copying else following.tell_damage(self.log)
         match message:
             case Frames():
                 return following.frames(message, self.log)

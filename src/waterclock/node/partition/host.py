@@ -71,9 +71,10 @@ class RemotePublish(Protocol):
 
 
 class LogOpening(Protocol):
-    """Opens the log of a replica; blocks, on any thread."""
+    """Opens the log of a replica; blocks, on any thread. One that `was_here` and is gone is faulty,
+    and empty."""
 
-    def __call__(self) -> tuple[Parts, ReplicaLog]: ...
+    def __call__(self, *, was_here: bool) -> tuple[Parts, ReplicaLog]: ...
 
 
 class TimersOpening(Protocol):
@@ -317,12 +318,13 @@ class PartitionHost:
 
     # Roles: called by whoever replicates the partition, in its loop
 
-    async def open_replica(self) -> ReplicaLog | None:
-        """Open the log as a follower's; None if it cannot be, with the problem."""
+    async def open_replica(self, *, was_here: bool = False) -> ReplicaLog | None:
+        """Open the log as a follower's; None if it cannot be, with the problem. An empty one in the
+        place of one that `was_here` is faulty."""
         assert self._opening is not None, "no replica"
         assert self._opened is None, "open already"
         try:
-            opened = await _on_thread(self._opening, undo=_close_opened)
+            opened = await _on_thread(partial(self._opening, was_here=was_here), undo=_close_opened)
         except StorageError as error:
             self.problem = str(error)
             log.error("replica_closed topic=%s/%d reason=%s", self.topic, self.partition, error)

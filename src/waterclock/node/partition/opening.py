@@ -23,6 +23,7 @@ from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.fsyncs import Sync
+from waterclock.storage.installation.lost_log import note_if_lost
 from waterclock.storage.opening import open_partition, open_unsettled
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.replica_log import ReplicaLog
@@ -190,9 +191,13 @@ def replica_host(
     Whoever replicates it opens it where it has a replica. Without a folder it has no timers.
     """
 
-    def open_log() -> tuple[Parts, ReplicaLog]:
+    def open_log(*, was_here: bool) -> tuple[Parts, ReplicaLog]:
         with ExitStack() as undo:
-            store = _open_store(host, OsFolder(log_folder), config, log_id)
+            opened_folder = OsFolder(log_folder)
+            undo.callback(opened_folder.close)
+            if was_here and note_if_lost(opened_folder):
+                log.error("replica_lost folder=%s: it learns anew before it votes", log_folder)
+            store = _open_store(host, opened_folder, config, log_id)
             undo.callback(store.close)
             if store.log_id != log_id:
                 found = store.log_id.hex()

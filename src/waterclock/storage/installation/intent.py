@@ -19,6 +19,7 @@ from waterclock.model.errors import PartitionFaulty
 from waterclock.model.ids import Epoch, Offset
 from waterclock.storage.epoch_file import save_epochs
 from waterclock.storage.folders.folder import Folder, write_whole
+from waterclock.storage.installation.lost_log import NAME as LOST
 from waterclock.storage.recovery_point import save_recovery_point
 
 NAME = "installation"
@@ -71,7 +72,7 @@ def finish_installation(folder: Folder) -> None:
     events.info("log_installed folder=%r end_offset=%d", folder, end)
     for name in names:
         is_other = name.endswith(SUFFIX) and parse_segment_name(name) not in bases
-        if is_other or _SIDECAR.fullmatch(name):
+        if is_other or _SIDECAR.fullmatch(name) or name == LOST:
             folder.remove(name)
     for base in bases:
         if copied_name(base) in names:

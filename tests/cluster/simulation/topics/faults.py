@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.cluster.simulation.topics.world import World
 
 Undo = Callable[[], None]
+ONCE = ("disk wiped", "log removed", "machine lost", "rot")
 
 
 class Faults:
@@ -61,7 +62,8 @@ class Faults:
             "lease lost": self._lose_lease,
         }
         chosen = rng.sample(sorted(kinds), rng.randint(2, 7))
-        self._all = kinds
+        self._all = {**kinds, "log removed": self._remove_log}
+        """The last one is only done where it is asked for."""
         self._kinds = {kind: kinds[kind] for kind in chosen}
         self._gap_ms = rng.choice((150, 400, 900))
 
@@ -85,7 +87,7 @@ class Faults:
         kind = self._rng.choice(list(self._kinds))
         self._world.tell(f"fault: {kind}")
         self._kinds[kind]()
-        self.done[kind] += kind not in ("disk wiped", "rot", "machine lost")
+        self.done[kind] += kind not in ONCE
         self._later(until_ms)
 
     def heal(self) -> None:
@@ -221,6 +223,15 @@ class Faults:
             self.done["disk wiped"] += 1
             name = self._name()
             self._world.wipe(name)
+            self._start_later(name)
+
+    def _remove_log(self) -> None:
+        """Remove what a node has of one log: once in a run, as a disk."""
+        world, name = self._world, self._name()
+        if self._is_spared and world.shape.copies >= 3 and world.machines[name].folders:
+            self._is_spared = False
+            self.done["log removed"] += 1
+            world.remove_log(name, self._rng.choice(sorted(world.machines[name].folders)))
             self._start_later(name)
 
     def _lose(self) -> None:

@@ -44,6 +44,7 @@ from waterclock.model.message import Message as Sent
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
 from waterclock.storage.fsyncs import Sync
+from waterclock.storage.installation import lost_log
 from waterclock.storage.opening import open_partition
 from waterclock.storage.promises import KeptPromise
 from waterclock.storage.replica_log import ReplicaLog
@@ -79,7 +80,7 @@ class Waiting(NamedTuple):
 class Hosted:
     """A replica on a process that runs."""
 
-    def __init__(self, process: "Process", log_id: bytes) -> None:
+    def __init__(self, process: "Process", log_id: bytes, *, votes: bool) -> None:
         self.process = process
         self.log_id = log_id
         self.me = ReplicaId(f"{process.name}:{process.disk_id}")
@@ -97,8 +98,10 @@ class Hosted:
         self.installing: Installing | None = None
         self._timers_at: tuple[int, int] = (-1, 0)
         self._woken_ms: int | None = None
-        self.log = self._opened()
         kept = process.promises.get(log_id)
+        if votes and kept.epoch > 0:
+            lost_log.note_if_lost(process.machine.folder(log_id))
+        self.log = self._opened()
         self.core = Replica(
             self.me, log_id, self.log, promised=kept.epoch, candidate=kept.candidate
         )

@@ -35,6 +35,10 @@ class Machine:
         self.own = SimulatedFolder()
         self.folders: dict[bytes, SimulatedFolder] = {}
 
+    def remove_log(self, log_id: bytes) -> None:
+        """Remove the folder of a log, and nothing else; no process may have it open."""
+        del self.folders[log_id]
+
     def wall_ms(self) -> Millis:
         """Return what the wall clock shows."""
         return Millis(BEGUN_MS + self._timeline.now_ms + self.clock_error_ms)

@@ -20,6 +20,7 @@ from waterclock.cluster.replication.election import Election
 from waterclock.cluster.replication.following import Following
 from waterclock.cluster.replication.leadership import Leadership
 from waterclock.cluster.replication.lineage import Lineage
+from waterclock.cluster.replication.majority_watch import MajorityWatch
 from waterclock.cluster.replication.placement import Places
 from waterclock.cluster.replication.replica import Replica
 from waterclock.cluster.replication.voters import majority_of
@@ -27,6 +28,7 @@ from waterclock.model.ids import Offset
 from waterclock.server.cluster.replication.placing import Placing
 from waterclock.storage import replica_log
 from waterclock.storage.flush import FlushPlan
+from waterclock.storage.installation import lost_log
 from waterclock.storage.promises import Promises
 from waterclock.storage.replica_log import ReplicaLog
 
@@ -240,6 +242,40 @@ def a_wiped_disk_comes_back_as_the_same_replica(monkeypatch: pytest.MonkeyPatch)
         return lax
 
     swap(monkeypatch, Machine, "wipe", wrap)
+
+
+@planted(*LACKING, schedule="a log is removed that was one of two copies", seeds_max=3)
+def an_empty_log_passes_for_the_one_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is gone is made anew, and nothing is noted."""
+    monkeypatch.setattr(lost_log, "note_if_lost", lambda folder: False)
+
+
+@planted(*LACKING, schedule="a log is removed that was one of two copies", seeds_max=3)
+def a_lost_log_is_forgotten_by_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known to be lost only while the process runs that found it so."""
+
+    def wrap(killed: Any) -> Any:
+        def lax(self: Machine) -> None:
+            killed(self)
+            for folder in self.folders.values():
+                if lost_log.NAME in folder.names():
+                    folder.remove(lost_log.NAME)
+
+        return lax
+
+    swap(monkeypatch, Machine, "killed", wrap)
+
+
+@planted("stuck", schedule="the log of a leader is removed", seeds_max=3)
+def a_damaged_voter_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has it learn anew."""
+    monkeypatch.setattr(Places, "_damaged", lambda self: None)
+
+
+@planted("stuck", schedule="the log of a leader is removed", seeds_max=3)
+def a_leader_whose_log_is_lost_does_not_resign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its lease and its links, and nobody takes over."""
+    monkeypatch.setattr(MajorityWatch, "resign", lambda self: [])
 
 
 @planted(*LACKING, schedule="a leader has a learner and no voter", seeds_max=3)

@@ -122,7 +122,7 @@ class Process:
             if record is None or me not in (*record.replicas, *record.learners):
                 return
             try:
-                hosted = self.replicas[log_id] = Hosted(self, log_id)
+                hosted = self.replicas[log_id] = Hosted(self, log_id, votes=me in record.replicas)
             except PartitionFaulty as error:
                 self.world.faulty(self.name, str(error))
                 self.faulty.add(log_id)

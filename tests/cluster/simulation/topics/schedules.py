@@ -75,6 +75,38 @@ def a_disk_is_wiped_that_one_of_two_copies_was_on(seed: int) -> World:
 
 
 @schedule
+def a_log_is_removed_that_was_one_of_two_copies(seed: int) -> World:
+    """As above, but the disk is the same, and what was promised is still there."""
+    stage = Stage(seed, Shape())
+    stage.store("x")
+    leader, (copy, empty) = stage.leader, stage.others
+    stage.part(leader, empty)
+    answers = stage.publish(leader, "y")
+    stage.until(lambda: answers == ["acked"])
+    stage.world.cut_power(leader)
+    stage.world.remove_log(copy, stage.log_id)
+    stage.world.start(copy)
+    stage.join(leader, empty)
+    stage.run(4_000)
+    stage.world.kill(copy)  # a second start must know it as well
+    stage.world.start(copy)
+    stage.run(4_000)
+    return stage.judge()
+
+
+@schedule
+def the_log_of_a_leader_is_removed(seed: int) -> World:
+    """It is started at once, before anyone takes it for gone: another leads, and it learns."""
+    stage = Stage(seed, Shape())
+    stage.store("x")
+    leader = stage.leader
+    stage.world.remove_log(leader, stage.log_id)
+    stage.start(leader)
+    stage.run(8_000)
+    return stage.judge()
+
+
+@schedule
 def a_leader_has_a_learner_and_no_voter(seed: int) -> World:
     """What the two of them have is not committed: the others elect a leader without it."""
     stage = Stage(seed, Shape(nodes=4))

@@ -91,6 +91,8 @@ class World:
         self.names = [f"n{number}" for number in range(1, self.shape.nodes + 1)]
         self.lost: set[str] = set()
         """Nodes that never come back."""
+        self.bereft: set[str] = set()
+        """Nodes of which the folder of a log was removed: they say so."""
         self.network = Network(self.timeline, Random(rng.random()), self.names)
         self.store = Store(self.timeline, Random(rng.random()))
         self._disks = 0
@@ -186,6 +188,13 @@ class World:
         self.kill(name)
         self.machines[name].wipe(self._new_disk())
 
+    def remove_log(self, name: str, log_id: bytes) -> None:
+        """End a process and remove what it has of a log, but not what it has promised."""
+        self.kill(name)
+        self.bereft.add(name)
+        self.machines[name].remove_log(log_id)
+        self.counts["logs removed"] += 1
+
     def lose(self, name: str) -> None:
         """End a machine for good."""
         self.cut_power(name)
@@ -204,7 +213,7 @@ class World:
     def faulty(self, name: str, problem: str) -> None:
         """A log was found damaged: only a disk that rots does that."""
         self.tell(f"{name} is faulty: {problem}")
-        if name != self.faults.rotten:
+        if name != self.faults.rotten and name not in self.bereft:
             self.findings.add("faulty log", f"{name}: {problem}")
 
     # Replica sets

@@ -117,10 +117,12 @@ class Hosted:
         """Open the log, and take part. Nothing happens if it cannot be opened."""
         replicator = self.replicator
         self.may_have_files = True
-        log = await self.host.open_replica()
+        kept = replicator.promises.get(self.log_id)
+        # A voter had its log open before it promised anything. What learns may begin with nothing.
+        is_voter = replicator.me in placed.record.replicas
+        log = await self.host.open_replica(was_here=is_voter and kept.epoch > 0)
         if log is None:
             return
-        kept = replicator.promises.get(self.log_id)
         self.core = Replica(
             replicator.me,
             self.log_id,

@@ -255,6 +255,7 @@ class Placing:
             leaders=self._leaders,
             caught_up=hosted.caught_up((*record.replicas, *record.learners)),
             lost=lost,
+            damaged=core.damaged,
             is_everywhere=hosted.is_everywhere,
             may_move=self._may_move,
             drains={name: drain.record.target for name, drain in view.drains.items()},
