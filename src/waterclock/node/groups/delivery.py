@@ -181,6 +181,15 @@ class GroupDelivery:
             batch,
         )
 
+    def give_back_unsent(self, session: Session) -> None:
+        """Take back what a session has queued; it is due at once, and nothing is counted."""
+        now_ms = self._clock.now_ms()
+        for partition in [each for each in session.partitions if each.unsent]:
+            generation, unsent = partition.cursor.generation, session.withdraw(partition)
+            if unsent and generation is not None:
+                nacked = Nacked(generation, unsent, now_ms, is_counted=False)
+                self._handle(partition, nacked, now_ms)
+
     @property
     def _lease_ms(self) -> int:
         return min(self.config.ack_timeout_ms, self.config.lease_ms_max)

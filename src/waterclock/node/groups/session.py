@@ -178,6 +178,12 @@ class Session:
                 self, kind, partition, generation, ranges, at_ms=at_ms, after_ms=after_ms
             )
 
+    def give_back_unsent(self) -> None:
+        """Let others have what is queued and has not gone out. Set no credit before, or it comes
+        here again."""
+        if self.ending is None:
+            self._delivery.give_back_unsent(self)
+
     def leave(self) -> None:
         """End in good order."""
         self.close(clean=True)

@@ -166,7 +166,13 @@ class CallContext:
         """Return the next request; EOF if there are no more."""
         if self._has_ended:
             return EOF
-        item = await self._call.take()
+        try:
+            item = await self._call.take()
+        except WaterclockError as error:
+            # Whoever serves the call is cancelled, too. An error of ours that comes before that,
+            # out of a group of tasks, would look like another node's: the call would be asked again
+            # for a client that has gone.
+            raise asyncio.CancelledError from error
         if item is None or item.kind == END:
             self._has_ended = True
             return EOF

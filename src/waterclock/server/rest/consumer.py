@@ -149,8 +149,8 @@ class HttpConsumer:
         for waiter in waiters:
             if not waiter.is_over:
                 waiter.fail(error)
-        self._give_back_surplus()
         self._set_credit()
+        self._give_back_surplus()
 
     def serve(self) -> None:
         """Give waiters what there is, in their order, passing over those who hold enough."""
@@ -165,9 +165,9 @@ class HttpConsumer:
             self._waiters.remove(waiter)
             if not waiter.take(messages):
                 self._answer(AnswerKind.GIVE_BACK, [one.lease for one in messages])
+        self._set_credit()
         if not self._waiters:
             self._give_back_surplus()
-        self._set_credit()
 
     @property
     def _unanswered(self) -> int:
@@ -222,6 +222,10 @@ class HttpConsumer:
         return found
 
     def _give_back_surplus(self) -> None:
+        """Give back what nobody waits for, once there is no credit: else more would come for it.
+
+        What was never sent has no lease that ends, and would be kept from others for ever.
+        """
         surplus, self._over = self._over, deque()
         self._refused.clear()
         for (partition, generation), leases in _by_generation(
@@ -229,6 +233,7 @@ class HttpConsumer:
         ):
             ranges = _ranges([lease.offset for lease in leases])
             self.session.answer(AnswerKind.GIVE_BACK, partition, generation, ranges)
+        self.session.give_back_unsent()
 
     # Answers
 

@@ -4,6 +4,7 @@ A consumer is named by topic, group and consumer name; consumers that give no na
 
     nothing asked for `IDLE_MS`, nothing held    the consumer leaves
     its session is over                          polls end with the reason; the next poll joins anew
+    it joins, and all who wait for that go       it does not join: nobody is there whom it serves
     the node stops                               polls end at once; acks are taken until the drain
                                                  is over, then the consumers leave
 
@@ -28,6 +29,17 @@ DEAD_MAX = 1_000
 """Polls that ended early stay in the heap until there are so many of them."""
 
 
+class _Opening:
+    """A consumer that joins its group, for those who wait for that."""
+
+    __slots__ = ("found", "task", "waiting")
+
+    def __init__(self) -> None:
+        self.found: asyncio.Future[HttpConsumer] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None]
+        self.waiting = 0
+
+
 class HttpConsumers:
     """The table. Keep `run` running; `close` ends everything."""
 
@@ -35,7 +47,7 @@ class HttpConsumers:
         self._node = node
         self._calls = calls
         self._consumers: dict[Key, HttpConsumer] = {}
-        self._opening: dict[Key, asyncio.Future[HttpConsumer]] = {}
+        self._opening: dict[Key, _Opening] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._deadlines: list[tuple[float, int, Waiter, HttpConsumer]] = []
         self._dead = 0
@@ -86,13 +98,23 @@ class HttpConsumers:
         if opening is None:
             if len(self._consumers) + len(self._opening) >= CONSUMERS_MAX:
                 raise Overloaded("HTTP consumers", CONSUMERS_MAX)
-            opening = self._opening[key] = asyncio.get_running_loop().create_future()
-            self._tasks.create_task(self._open(key, opening, start, start_ms))
-        return await asyncio.shield(opening)
+            opening = self._opening[key] = _Opening()
+            opening.task = self._tasks.create_task(self._open(key, opening, start, start_ms))
+        opening.waiting += 1
+        try:
+            return await asyncio.shield(opening.found)
+        finally:
+            opening.waiting -= 1
+            if not opening.waiting and not opening.found.done():
+                # A member for which nobody asks keeps partitions from others until it is idle.
+                self._forget(key, opening)
+                opening.task.cancel()
 
-    async def _open(
-        self, key: Key, opening: "asyncio.Future[HttpConsumer]", start: Start, start_ms: int
-    ) -> None:
+    def _forget(self, key: Key, opening: _Opening) -> None:
+        if self._opening.get(key) is opening:
+            del self._opening[key]
+
+    async def _open(self, key: Key, opening: _Opening, start: Start, start_ms: int) -> None:
         """Join a group, wake the requests that wait for that, and run until the session ends."""
         try:
             session = await self._node.groups.open_session(
@@ -104,19 +126,19 @@ class HttpConsumers:
                 credit=(0, 0),
             )
         except Exception as error:
-            opening.set_exception(error)
-            opening.exception()  # whoever asked may have gone
+            opening.found.set_exception(error)
+            opening.found.exception()  # whoever asked may have gone
             return
         except asyncio.CancelledError:
-            opening.set_exception(Stopping("the node is stopping"))
-            opening.exception()
+            opening.found.set_exception(Stopping("the node is stopping"))
+            opening.found.exception()
             raise
         finally:
-            del self._opening[key]
+            self._forget(key, opening)
         size = max(TAKEN_BYTES, self._node.config.limits.message_bytes_max)
         consumer = HttpConsumer(key, session, self._node.groups.clock, taken_bytes=size)
         self._consumers[key] = consumer
-        opening.set_result(consumer)
+        opening.found.set_result(consumer)
         try:
             await consumer.run()
         finally:

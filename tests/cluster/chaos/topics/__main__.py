@@ -19,13 +19,17 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster.chaos.program import by_theme, heading, parser_of, play_rounds, run_program
+from tests.cluster.chaos.topics.grpc_clients import ERRORS
 from tests.cluster.chaos.topics.plan import THEMES, Fault, Plan
 from tests.cluster.chaos.topics.planted import PLANTS
 from tests.cluster.chaos.topics.rounds import RoundResult, cluster
 
 PLANT_TRIES = 3
 EVIDENCE = Path(tempfile.gettempdir()) / "waterclock-findings"
-SUMS = ("publishes acked", "cancels acked", "reschedules acked", "fired", "delivered", "leaders")
+SUMS = (
+    "publishes acked", "cancels acked", "reschedules acked", "fired", "delivered", "leaders",
+    ERRORS,
+)  # fmt: skip
 
 
 async def play(said: argparse.Namespace, folder: Path, console: Console) -> list[RoundResult]:

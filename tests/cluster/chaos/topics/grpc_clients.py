@@ -15,6 +15,8 @@ from waterclock.model.errors import WaterclockError
 
 GRPC_PORT = 9000
 AGAIN_S = 0.1
+ERRORS = "client errors"
+"""What programs saw: what the client raised, after all that it had tried by itself."""
 SETTINGS = ClientSettings(delivery_timeout_ms=15_000, call_timeout_ms=6_000)
 
 
@@ -64,6 +66,7 @@ class GrpcClients:
 
     def _note(self, what: str, error: WaterclockError) -> None:
         self._record.counts[f"{what} {type(error).__name__}"] += 1
+        self._record.counts[ERRORS] += 1
         self._tell(f"grpc {what}", f"{type(error).__name__} {error}")
 
     def log(self, said: str) -> None:

@@ -106,6 +106,12 @@ def what_is_written_counts_as_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicaLog, "flushed_end", ReplicaLog.end)
 
 
+@planted(*LACKING, schedule="a follower loses its power before its disk is done", seeds_max=10)
+def a_follower_reports_what_it_then_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, where it is known what came of it."""
+    what_is_written_counts_as_flushed(monkeypatch)
+
+
 @planted("inconsistent offsets", "invented", "early fire", "copies differ")
 def readers_see_what_is_only_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit point is not heeded."""
@@ -122,6 +128,14 @@ def a_leader_acknowledges_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         self.waiting.clear()
 
     monkeypatch.setattr(Hosted, "_committed", lax)
+
+
+@planted(
+    "lost write", "false ack", schedule="a leader sleeps and wakes when another leads", seeds_max=3
+)
+def a_leader_that_slept_acknowledges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of one whose epoch is over."""
+    a_leader_acknowledges_on_its_own(monkeypatch)
 
 
 @planted("not on all")

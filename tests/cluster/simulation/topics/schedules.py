@@ -167,6 +167,48 @@ def an_entry_of_an_older_epoch_is_on_a_majority(seed: int) -> World:
 
 
 @schedule
+def a_leader_sleeps_and_wakes_when_another_leads(seed: int) -> World:
+    """A publish of its own epoch is on its way to its disk yet: it must tell nobody of that."""
+    stage = Stage(seed, Shape())
+    stage.store("x")
+    old, others = stage.leader, stage.others
+    stage.part(old, *others)
+    stage.publish(old, "old")
+    stage.process(old).pause()
+    stage.until(lambda: any(stage.hosted(name).is_open for name in others))
+    [new] = [name for name in others if stage.hosted(name).is_open]
+    answers = stage.publish(new, "new")
+    stage.until(lambda: answers == ["acked"])
+    stage.process(old).resume()
+    stage.run(500)
+    stage.join(old, *others)
+    return stage.judge()
+
+
+@schedule
+def a_follower_loses_its_power_before_its_disk_is_done(seed: int) -> World:
+    """It has written what the leader sent, and flushed nothing: that is no copy yet."""
+    stage = Stage(seed, Shape())
+    stage.store("x")
+    leader, (slow, away) = stage.leader, stage.others
+    end = stage.end_of(leader)
+    stage.part(leader, away)
+    stage.part(slow, away)
+    stage.slow_disk(slow)
+    stage.publish(leader, "y")
+    stage.until(lambda: stage.hosted(slow).log.end > end)
+    stage.run(100)
+    stage.world.cut_power(slow)
+    stage.world.cut_power(leader)
+    stage.slow_disk(slow, flush_ms=(0, 3))
+    stage.world.start(slow)
+    stage.join(slow, away)
+    stage.run(8_000)
+    stage.join(leader, away)
+    return stage.judge()
+
+
+@schedule
 def etcd_is_restored_from_an_old_copy(seed: int) -> World:
     """It gives an epoch out a second time: who promised it, or led under it, must say no."""
     stage = Stage(seed, Shape())

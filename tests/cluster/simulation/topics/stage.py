@@ -118,6 +118,10 @@ class Stage:
         self.world.start(name)
         self.until(lambda: self.log_id in self.process(name).replicas)
 
+    def slow_disk(self, name: str, flush_ms: tuple[int, int] = (WAIT_MS, WAIT_MS)) -> None:
+        """Have each flush of a node take so long; at first, longer than anybody waits."""
+        self.world.machines[name].flush_ms = flush_ms
+
     def part(self, name: str, *others: str) -> None:
         """Let nothing pass between a node and others."""
         for other in others:
