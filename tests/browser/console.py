@@ -109,7 +109,9 @@ class Console:
     def submit(self, **fields: Any) -> str:
         """Fill the form that is open and send it; return the command lines it showed."""
         fills = "".join(f"fill({json.dumps(n)}, {json.dumps(v)});" for n, v in fields.items())
-        said = self.do(f"{fills} return $('dialog .same').innerText;")
+        self.do(fills)
+        self.wait("[...document.querySelectorAll('.same pre')].every((e) => e.innerText !== '…')")
+        said = self.do("return $('dialog .same').innerText")
         self.do("$('dialog button[type=submit]').click()")
         self.wait("!$('dialog')")
         return str(said)

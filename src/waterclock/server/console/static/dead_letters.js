@@ -1,6 +1,6 @@
 // Dead letters: what failed for good, why, and what becomes of it.
 import { get, part, query, remember, send } from "./api.js";
-import { act, command, shell } from "./action.js";
+import { act, command, waterclock } from "./action.js";
 import { dialog, facts, h, panel, toast, unreadable } from "./dom.js";
 import { count, cut, time } from "./format.js";
 import { may } from "./rights.js";
@@ -52,8 +52,8 @@ function one(at, topic) {
   };
   const positions = () => [...chosen.values()];
   const done = (word) => (answer) => { chosen.clear(); load(); return `${count(answer.count)} ${word}`; };
-  const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
-  const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
+  const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
+  const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
   // Published first and then taken off the list: what comes between leaves it there twice, never nowhere.
   // What the node has under that id already, with another value perhaps, is not stored: then it stays.
   const taken = (row) => ({ method: "POST", path: `${path}/purge`, body: { positions: [row.position] } });
@@ -66,7 +66,7 @@ function one(at, topic) {
       return {
         method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, keyBase64: v.key ? undefined : row.keyBase64, headers, messageId },
         then: { needs: '"isNew":true', ...taken(row) },
-        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${shell("waterclock", "dlq", "purge", topic, position(row), "--yes")}`,
+        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${waterclock("dlq", "purge", topic, position(row), "--yes")}`,
       };
     },
     done: (answer) => {

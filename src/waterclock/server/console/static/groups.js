@@ -1,8 +1,8 @@
 // Groups: who is behind and by how much; one of them, by partition; where it goes on.
 import { get, part, query } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, waterclock } from "./action.js";
 import { facts, h, panel, unreadable } from "./dom.js";
-import { brief, count, local, rate } from "./format.js";
+import { brief, count, rate } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
 import { link, listed } from "./topics.js";
@@ -76,28 +76,28 @@ function one(at, topic, group) {
     preview.update = async (v) => {
       let to = new Map(info.partitions.map((each) => [each.partition, each.endOffset]));
       if (v.to === "earliest") to = new Map((await get(`/topics/${part(topic)}`)).partitions.map((each) => [each.partition, each.startOffset]));
-      if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: new Date(v.since).getTime() }))).positions.map((each) => [each.partition, each.offset])) : new Map();
+      if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: Date.parse(v.since) }))).positions.map((each) => [each.partition, each.offset])) : new Map();
       if (v.to === "offset") to = new Map(info.partitions.map((each) => [each.partition, Number(v.offset) || 0]));
       rows.update(info.partitions.map((each) => ({ ...each, to: to.get(each.partition) ?? each.committed })));
     };
-    const first = { to: "earliest", since: local(Date.now() - 3600000), offset: "0" };
+    const first = { to: "earliest", offset: "0" };
     act({
       title: `Where ${group} goes on`, label: "Seek", isDanger: true, more: preview,
       note: info.members.length ? "The group has members: they must leave before it can be moved." : "What lies between is skipped, or comes again.",
       fields: [
         { name: "to", title: "Go on", kind: "select", value: first.to, options: [["earliest", "at the beginning"], ["latest", "at the end"], ["time", "at a time"], ["offset", "at an offset"]] },
-        { name: "since", title: "Time", kind: "datetime-local", value: first.since, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
+        { name: "since", title: "Time, by your clock: 18:00, 1h ago, yesterday 9:00, 2026-12-24 18:00", kind: "moment", valueMs: Math.floor(Date.now() / 1000 - 3600) * 1000, isPast: true, isFixed: true, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
+      check: (v) => (v.to === "time" && !v.since ? "Time: say at which the group goes on" : ""),
       asked: (v) => {
-        const time = v.since ? new Date(v.since).toISOString() : "";
-        const body = v.to === "time" ? { since: time } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
-        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? time : v.to];
-        return { method: "POST", path: `${path}/seek`, body, cli: shell("waterclock", "groups", "seek", topic, group, ...to) };
+        const body = v.to === "time" ? { since: v.since } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
+        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? v.since : v.to];
+        return { method: "POST", path: `${path}/seek`, body, cli: waterclock("groups", "seek", topic, group, ...to) };
       },
       done: () => { load(); return "Moved"; },
     });
     preview.update(first);
   };
-  const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: shell("waterclock", "groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
+  const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: waterclock("groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
   return {
     title: group,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? h("button", { type: "button", onclick: seek }, "Seek…") : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],

@@ -1,6 +1,6 @@
 // Jobs: runs on Spark and what they report, and replays that have a name.
 import { get, part, remember } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, waterclock } from "./action.js";
 import { dialog, facts, h, panel, toast } from "./dom.js";
 import { bytes, count, cut, pretty, span, time } from "./format.js";
 import { may } from "./rights.js";
@@ -56,7 +56,7 @@ export function jobs(at) {
     { title: "Offsets left", kind: "num", cell: (row) => count(Math.max(0, sum(row.ends) - sum(row.done))) },
     { title: "", kind: "tools", same: () => "", cell: (row) => (may("read", { topic: row.topic }) ? h("button", { type: "button", class: "small danger", onclick: () => forget(row) }, "Forget") : h("span")) },
   ], { key: (row) => row.name, none: "No replay has a name: waterclock replay TOPIC --name NAME begins one." });
-  const forget = (row) => act({ title: `Forget ${row.name}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path: `/replays/${part(row.name)}`, cli: shell("waterclock", "replays", "delete", row.name) }), done: () => { load(); return "Forgotten"; } });
+  const forget = (row) => act({ title: `Forget ${row.name}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path: `/replays/${part(row.name)}`, cli: waterclock("replays", "delete", row.name) }), done: () => { load(); return "Forgotten"; } });
   const load = async () => {
     const [ran, named] = await Promise.all([get("/job-runs"), get("/replays")]);
     runs.update(ran.runs);

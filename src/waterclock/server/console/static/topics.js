@@ -1,6 +1,6 @@
 // Topics: the list, and one of them with its partitions, its messages, and what can be done with it.
 import { get, part, query, remember } from "./api.js";
-import { act, shell } from "./action.js";
+import { act, waterclock } from "./action.js";
 import { facts, h, later, panel, unreadable } from "./dom.js";
 import { brief, bytes, count, rate, span } from "./format.js";
 import { browser, publish } from "./messages.js";
@@ -67,7 +67,7 @@ function create() {
   act({
     title: "New topic", label: "Make it",
     fields: [{ name: "topic", title: "Name", required: true }, { name: "partitions", title: "Partitions", kind: "number", min: "1", value: "1" }, { name: "retention", title: "Keep messages for (hours; empty: as configured, 0: for ever)", kind: "number", min: "0" }, { name: "compacted", title: "Keep only the latest message of each key", kind: "check" }],
-    asked: (v) => ({ method: "POST", path: "/topics", body: { topic: v.topic, partitions: Number(v.partitions || 1), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, isCompacted: v.compacted || undefined }, cli: shell("waterclock", "topics", "create", v.topic, "--partitions", v.partitions, v.retention === "" ? "" : "--retention", v.retention === "" ? "" : `${v.retention}h`, v.compacted ? "--compacted" : "") }),
+    asked: (v) => ({ method: "POST", path: "/topics", body: { topic: v.topic, partitions: Number(v.partitions || 1), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, isCompacted: v.compacted || undefined }, cli: waterclock("topics", "create", v.topic, "--partitions", v.partitions, v.retention === "" ? "" : "--retention", v.retention === "" ? "" : `${v.retention}h`, v.compacted ? "--compacted" : "") }),
     done: (made) => { location.hash = `#/topics/${part(made.topic)}`; return `${made.topic} is there`; },
   });
 }
@@ -115,14 +115,14 @@ function one(at, topic) {
   const settle = () => act({
     title: `Settings of ${topic}`, label: "Change",
     fields: [{ name: "partitions", title: "Partitions: more, never fewer", kind: "number", min: "1", value: String(info?.partitions.length ?? 1) }, { name: "retention", title: "Keep messages for (hours; 0: for ever)", kind: "number", min: "0", value: info?.settings.retentionMs === undefined ? "" : String(info.settings.retentionMs / 3600000) }, { name: "retries", title: "Retries", kind: "number", min: "1", value: info?.settings.retriesMax === undefined ? "" : String(info.settings.retriesMax) }],
-    asked: (v) => ({ method: "PATCH", path: `/topics/${part(topic)}`, body: { partitions: number(v.partitions), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, retriesMax: number(v.retries) }, cli: shell("waterclock", "topics", "update", topic, "--partitions", v.partitions, ...(v.retention === "" ? [] : ["--retention", `${v.retention}h`]), ...(v.retries === "" ? [] : ["--retries", v.retries])) }),
+    asked: (v) => ({ method: "PATCH", path: `/topics/${part(topic)}`, body: { partitions: number(v.partitions), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, retriesMax: number(v.retries) }, cli: waterclock("topics", "update", topic, "--partitions", v.partitions, ...(v.retention === "" ? [] : ["--retention", `${v.retention}h`]), ...(v.retries === "" ? [] : ["--retries", v.retries])) }),
     done: () => { load(); return "Changed"; },
   });
   const remove = () => act({
     title: `Delete ${topic}`, label: "Delete for good", isDanger: true, note: "All its messages go, those to come included. Type its name to go on.",
     fields: [{ name: "name", title: "Name", required: true }],
     check: (v) => (v.name === topic ? "" : "That is not its name."),
-    asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: shell("waterclock", "topics", "delete", topic) }),
+    asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: waterclock("topics", "delete", topic) }),
     done: () => { location.hash = "#/topics"; return `${topic} is gone`; },
   });
   const own = topic.startsWith("__");
