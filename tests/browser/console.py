@@ -106,6 +106,12 @@ class Console:
     def wait(self, claim: str) -> None:
         self.page.wait(f"(() => {{ {TOOLS} return {claim}; }})()")
 
+    def turn_away(self, is_hidden: bool) -> None:
+        """Have the tab be one that nobody sees, or see it again."""
+        hidden = f"{{ value: {json.dumps(is_hidden)}, configurable: true }}"
+        self.do(f"Object.defineProperty(document, 'hidden', {hidden});")
+        self.do("document.dispatchEvent(new Event('visibilitychange'));")
+
     def submit(self, **fields: Any) -> str:
         """Fill the form that is open and send it; return the command lines it showed."""
         fills = "".join(f"fill({json.dumps(n)}, {json.dumps(v)});" for n, v in fields.items())

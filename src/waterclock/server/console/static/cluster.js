@@ -1,7 +1,7 @@
 // The cluster: who is there, who owns what, who leads, who lags, what is being moved.
 import { get } from "./api.js";
 import { act, waterclock } from "./action.js";
-import { h, panel, put, toast } from "./dom.js";
+import { every, h, panel, put, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { may, who } from "./rights.js";
 import { Table } from "./table.js";
@@ -61,6 +61,6 @@ export function cluster() {
     events.update(seen.events.slice(-50).reverse());
   };
   load().catch((error) => toast(error.message, true));
-  const refresh = setInterval(() => load().catch(() => {}), 3000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: () => clearInterval(refresh), back: load };
+  const refresh = every(3000, () => load().catch(() => {}));
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: refresh, back: load };
 }

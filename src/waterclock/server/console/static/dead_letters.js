@@ -1,7 +1,7 @@
 // Dead letters: what failed for good, why, and what becomes of it.
 import { get, part, query, remember, send } from "./api.js";
 import { act, command, waterclock } from "./action.js";
-import { dialog, facts, h, panel, toast, unreadable } from "./dom.js";
+import { dialog, every, facts, h, panel, toast, unreadable } from "./dom.js";
 import { count, cut, time } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -93,10 +93,10 @@ function one(at, topic) {
   const named = at.query.get("letter");
   const open = () => { const row = rows.find((each) => position(each) === named); if (row) whole(row); };
   if (mayRead) load().then(() => named && open()).catch(fail);
-  const refresh = setInterval(() => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); }, 5000);
+  const refresh = every(5000, () => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); });
   return {
     title: `Dead letters of ${topic}`,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRead && mayRedrive ? again : null, mayRead && mayPurge ? drop : null), mayRead ? panel("Messages", table.element, more) : unreadable("topic")],
-    close: () => clearInterval(refresh), back: () => mayRead && load().catch(fail),
+    close: refresh, back: () => mayRead && load().catch(fail),
   };
 }

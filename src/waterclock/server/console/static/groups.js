@@ -1,7 +1,7 @@
 // Groups: who is behind and by how much; one of them, by partition; where it goes on.
 import { get, part, query } from "./api.js";
 import { act, waterclock } from "./action.js";
-import { facts, h, panel, unreadable } from "./dom.js";
+import { every, facts, h, panel, unreadable } from "./dom.js";
 import { brief, count, rate } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -61,7 +61,7 @@ function one(at, topic, group) {
     about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["Slowest", slowest(info.partitions)], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
   };
   const mayRead = may("read", { topic, group });
-  const refresh = mayRead ? setInterval(load, 2000) : 0;
+  const refresh = mayRead ? every(2000, load) : () => {};
   if (mayRead) load();
 
   const seek = () => {
@@ -101,6 +101,6 @@ function one(at, topic, group) {
   return {
     title: group,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? h("button", { type: "button", onclick: seek }, "Seek…") : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],
-    close: () => clearInterval(refresh), back: () => mayRead && load(),
+    close: refresh, back: () => mayRead && load(),
   };
 }

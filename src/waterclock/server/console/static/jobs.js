@@ -1,7 +1,7 @@
 // Jobs: runs on Spark and what they report, and replays that have a name.
 import { get, part, remember } from "./api.js";
 import { act, waterclock } from "./action.js";
-import { dialog, facts, h, panel, toast } from "./dom.js";
+import { dialog, every, facts, h, panel, toast } from "./dom.js";
 import { bytes, count, cut, pretty, span, time } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -65,6 +65,6 @@ export function jobs(at) {
   };
   const wanted = at.query.get("run");
   load().then((all) => { const run = wanted && all.find((each) => each.name === wanted); if (run) open(run); }).catch((error) => toast(error.message, true));
-  const refresh = setInterval(() => load().catch(() => {}), 3000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: () => clearInterval(refresh), back: load };
+  const refresh = every(3000, () => load().catch(() => {}));
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: refresh, back: load };
 }

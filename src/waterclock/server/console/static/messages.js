@@ -151,14 +151,23 @@ export function browser(topic, info, at) {
     try { await read(mine.signal); } catch (error) { if (error.name !== "AbortError") said.textContent = error.message; }
   };
 
-  const tail = async () => {
+  // From the end on; after a rest from where it was.
+  let ends = null;
+  const tail = async (isAfterRest = false) => {
     stop.abort();
     const mine = (stop = new AbortController());
+    if (!isAfterRest || !ends) await begin();
+    await follow(mine);
+  };
+  const begin = async () => {
     shown = [];
+    ends = null;
     table.update([]);
     const known = (await get(`/topics/${part(topic)}`)).partitions.filter((each) => each.endOffset >= 0 && (asked.partition === "" || String(each.partition) === asked.partition));
-    const ends = new Map(known.map((each) => [each.partition, each.endOffset]));
+    ends = new Map(known.map((each) => [each.partition, each.endOffset]));
     said.textContent = "waiting for messages";
+  };
+  const follow = async (mine) => {
     while (!mine.signal.aborted) {
       try {
         const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
@@ -201,6 +210,8 @@ export function browser(topic, info, at) {
     element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
     async load() { if (asked.follow) pick("live"); else await load(); if (asked.message) await open(); },
     again: () => (asked.follow ? undefined : load()),
+    rest: () => asked.follow && stop.abort(),
+    seen: () => asked.follow && tail(true),
     close: () => stop.abort(),
   };
 }

@@ -2,7 +2,7 @@
 // list of what is to come; what comes again and again.
 import { get, part, query, remember } from "./api.js";
 import { act, command, waterclock } from "./action.js";
-import { choice, dialog, empty, facts, h, later, panel } from "./dom.js";
+import { choice, dialog, empty, every, facts, h, later, panel } from "./dom.js";
 import { bytes, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
 import { may, mayAny, sees } from "./rights.js";
@@ -98,8 +98,8 @@ export function schedule(at) {
 
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = setInterval(() => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); }, 5000);
-  const ticking = setInterval(() => { now = Date.now(); timers.update(left()); again.tick(now); }, 1000);
+  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); });
+  const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
     element: [
@@ -115,7 +115,7 @@ export function schedule(at) {
       if (select.dataset.names !== text) { select.dataset.names = text; select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name))); }
       if (isFirst) { isFirst = false; load(); }
     },
-    close() { clearInterval(refresh); clearInterval(ticking); }, back: load,
+    close() { refresh(); ticking(); }, back: load,
   };
 }
 

@@ -1,7 +1,7 @@
 // Topics: the list, and one of them with its partitions, its messages, and what can be done with it.
 import { get, part, query, remember } from "./api.js";
 import { act, waterclock } from "./action.js";
-import { facts, h, later, panel, unreadable } from "./dom.js";
+import { every, facts, h, later, panel, unreadable } from "./dom.js";
 import { brief, bytes, count, rate, span } from "./format.js";
 import { browser, publish } from "./messages.js";
 import { columns, plot } from "./plot.js";
@@ -106,7 +106,7 @@ function one(at, topic) {
   const seen = browser(topic, () => info, at);
   const draw = () => get(query("/history", { topic })).then((found) => chart.set(columns(found, ["in", "out"]))).catch(() => {});
   const mayRead = may("read", { topic }); // what would be refused is not asked for, again and again
-  const refresh = mayRead ? setInterval(() => { load().catch(() => {}); draw(); }, 5000) : 0;
+  const refresh = mayRead ? every(5000, () => { load().catch(() => {}); draw(); }) : () => {};
   if (mayRead) {
     load().then(seen.load).catch((error) => settings.replaceChildren(h("p", { class: "notice bad" }, error.message)));
     draw();
@@ -135,7 +135,7 @@ function one(at, topic) {
         may("admin", { topic }) && !own ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
       mayRead ? [h("div", { class: "grid" }, panel("Messages a second", chart.element), panel("Settings", settings)), panel("Partitions", partitions.element), seen.element] : unreadable("topic"),
     ].flat(),
-    close() { clearInterval(refresh); chart.close(); seen.close(); },
-    back: () => mayRead && load(),
+    close() { refresh(); chart.close(); seen.close(); },
+    back: () => mayRead && load(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
   };
 }
