@@ -95,8 +95,8 @@ export function browser(topic, info, at) {
   let againMs = null; // of the time, if clocks show it twice
   let shown = [], lows = new Map(), highs = new Map();
 
-  const keep = () => remember(`topics/${part(topic)}`, asked);
-  const turn = (changes) => { Object.assign(asked, changes); keep(); return load(); };
+  const keep = (isStep) => remember(`topics/${part(topic)}`, asked, isStep);
+  const turn = (changes) => { Object.assign(asked, changes); keep(true); return load(); };
   const isOldestFirst = () => asked.offset !== "" || asked.time !== "";
   const show = (m) => {
     asked.message = `${m.partition}/${m.offset}`;
@@ -196,7 +196,7 @@ export function browser(topic, info, at) {
     if (asked.follow) await tail();
   };
   [partition, offset, since, key].forEach((each) => each.addEventListener("change", anew));
-  const pick = (value) => { asked.follow = value; keep(); if (value) { pager.classList.add("hidden"); tail(); } else { said.textContent = ""; load(); } };
+  const pick = (value, isFirst = false) => { asked.follow = value; keep(!isFirst); if (value) { pager.classList.add("hidden"); tail(); } else { said.textContent = ""; load(); } };
   const mode = choice("What to show", [["", "Browse"], ["live", "Follow live"]], asked.follow ? "live" : "", pick);
 
   // The one that the address names.
@@ -208,7 +208,7 @@ export function browser(topic, info, at) {
   };
   return {
     element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
-    async load() { if (asked.follow) pick("live"); else await load(); if (asked.message) await open(); },
+    async load() { if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
     again: () => (asked.follow ? undefined : load()),
     rest: () => asked.follow && stop.abort(),
     seen: () => asked.follow && tail(true),

@@ -54,7 +54,7 @@ export function overview({ query }) {
   const nodesPanel = panel("Nodes", nodes.element);
   nodesPanel.classList.add("hidden");
   const chosen = h("select", { "aria-label": "Plots of", class: "hidden", onchange: () => { node = chosen.value; keep(); load(); } });
-  const keep = () => remember("", { range: range === "day" ? range : "", node });
+  const keep = () => remember("", { range: range === "day" ? range : "", node }, true);
   let history = null, recent = [], saidProblems = "";
 
   const load = async () => {

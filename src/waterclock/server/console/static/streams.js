@@ -15,7 +15,7 @@ const address = (name) => `#/streams/${part(name)}`;
 function list(at) {
   let start = Number(at.query.get("start") ?? 0) || 0, next = 0, names = [];
   const before = [];
-  const turn = (to) => { start = to; remember("streams", { start: start || "" }); load(); };
+  const turn = (to) => { start = to; remember("streams", { start: start || "" }, true); load(); };
   const table = new Table("streams", [
     { title: "Stream", kind: "name", same: (row) => row.name, cell: (row) => h("a", { href: address(row.name) }, row.name) },
     { title: "Messages", kind: "num", cell: (row) => count(row.messages) },
@@ -84,7 +84,7 @@ function one(name, follows) {
       await new Promise((done) => setTimeout(done, 1000));
     }
   };
-  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], isOn ? "on" : "off", (value) => { isOn = value === "on"; remember(`streams/${part(name)}`, { follow: isOn ? "" : "no" }); if (isOn) follow(); else { stop.abort(); put(said, ""); } });
+  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], isOn ? "on" : "off", (value) => { isOn = value === "on"; remember(`streams/${part(name)}`, { follow: isOn ? "" : "no" }, true); if (isOn) follow(); else { stop.abort(); put(said, ""); } });
   const post = () => act({ title: `Send to ${name}`, label: "Send", fields: [{ name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(name, v.message), done: () => { if (mayRead) load(); return "Sent"; } });
   const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: command("streams resize", [name, v.size]) }), done: () => { if (mayRead) load(); return "Resized"; } });
   const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: command("streams delete", [name]) }), done: () => { location.hash = "#/streams"; return "Gone"; } });

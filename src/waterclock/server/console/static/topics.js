@@ -14,14 +14,15 @@ export const link = (topic) => h("a", { href: `#/topics/${part(topic)}` }, topic
 // A list that the node filters, sorts and pages; what is asked of it stands in the address.
 export function listed({ at, view, columns: shown, key, none, label, path, rowsOf }) {
   const asked = { view, filter: at.query.get("filter") ?? "", sort: at.query.get("sort") ?? "name", descending: at.query.get("descending") === "true", start: Number(at.query.get("start") ?? 0), limit: LIMIT };
-  const turn = (changes) => {
+  const turn = (changes, isStep = true) => {
     Object.assign(asked, changes);
-    remember(path, { filter: asked.filter, sort: asked.sort === "name" ? "" : asked.sort, descending: asked.descending ? "true" : "", start: asked.start || "" });
+    remember(path, { filter: asked.filter, sort: asked.sort === "name" ? "" : asked.sort, descending: asked.descending ? "true" : "", start: asked.start || "" }, isStep);
     at.follow();
   };
+  let isTyping = false; // a name that is typed is one step, not one for each letter
   const table = new Table(label, shown, { key, none, sort: { by: asked.sort, descending: asked.descending }, onsort: ({ by, descending }) => turn({ sort: by, descending, start: 0 }) });
   const pager = new Pager(LIMIT, (start) => turn({ start }));
-  const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${label}`, value: asked.filter, oninput: later(() => turn({ filter: search.value, start: 0 }), 200) });
+  const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${label}`, value: asked.filter, onfocus: () => { isTyping = false; }, oninput: later(() => { turn({ filter: search.value, start: 0 }, !isTyping); isTyping = true; }, 200) });
   return {
     search, element: [table.element, pager.element], live: () => asked,
     update(snapshot) {
