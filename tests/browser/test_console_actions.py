@@ -186,7 +186,7 @@ def test_a_group_is_moved_with_a_preview_and_a_stream_is_followed(console):
     console.go("groups/jobs/g", "nobody")
     console.do("press('Seek…')")
     console.shows("come again")
-    assert "--to latest" in console.submit(to="latest")
+    assert "--to latest" in console.submit(is_asked=True, to="latest")
 
     console.ask("POST", "/streams/send", {"streamId": "chat", "message": {"token": "one"}})
     console.go("streams/chat", "Waiting senders")

@@ -93,7 +93,7 @@ def test_a_group_is_moved_to_the_readers_time(console, zone):
     offset = {"Asia/Kolkata": "+05:30", "America/St_Johns": "-03:30"}[zone]
     console.wait(f"$('dialog #read-since').innerText.includes('04:05:06 {offset}')")
     console.shows("1 come again")
-    assert f"--to 2020-02-03T04:05:06{offset} --address" in command(console.submit())
+    assert f"--to 2020-02-03T04:05:06{offset} --address" in command(console.submit(is_asked=True))
     [after] = console.ask("GET", f"/topics/{topic}/groups/g")["partitions"]
     assert after["committed"] == 0
 

@@ -77,8 +77,8 @@ function labelled(field, made) {
 
 // A field with `when(values)` is shown only where that holds.
 // Of a moment its value is what is to be sent, which is known once it has been read.
-// check(values) -> why not; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
-export function act({ title, note, fields = [], check, asked, label, isDanger = false, done, more }) {
+// check(values) -> why not; sure(values) -> what it would do, asked before it is done; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
+export function act({ title, note, fields = [], check, sure, asked, label, isDanger = false, done, more }) {
   const controls = fields.map((field) => [field, control(field, () => { refresh(); more?.update?.(values()); })]);
   const labels = controls.map(([field, made]) => labelled(field, made));
   const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.sent ? made.sent() : made.type === "checkbox" ? made.checked : made.value]));
@@ -86,13 +86,16 @@ export function act({ title, note, fields = [], check, asked, label, isDanger = 
   const equal = same();
   const wrong = h("p", { class: "notice bad hidden", role: "alert" });
   const submit = h("button", { type: "submit", class: isDanger ? "main danger" : "main" }, label);
+  const question = h("p", { class: "notice warn hidden", role: "alert" });
   const form = h("form", {}, note ? h("p", {}, note) : null,
     labels,
-    more ?? null, wrong, equal.element,
+    more ?? null, wrong, question, equal.element,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Back"), submit));
+  let agreed = null; // the request that the question was about
+  const doubt = (text = "") => { question.textContent = text; question.classList.toggle("hidden", !text); submit.textContent = text ? `Yes: ${label.toLowerCase()}` : label; if (!text) agreed = null; };
   const say = (text) => { wrong.textContent = text; wrong.classList.toggle("hidden", !text); };
   const refresh = () => { fields.forEach((field, at) => labels[at].classList.toggle("hidden", field.when?.(values()) === false)); if (!moments().every((made) => made.isRead())) return equal.wait(); try { equal.show(asked(values())); } catch (error) { say(error.message); } return undefined; };
-  form.addEventListener("input", () => { say(""); refresh(); more?.update?.(values()); });
+  form.addEventListener("input", () => { say(""); doubt(); refresh(); more?.update?.(values()); });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     submit.disabled = true;
@@ -101,11 +104,17 @@ export function act({ title, note, fields = [], check, asked, label, isDanger = 
       const unread = (await Promise.all(moments().map((made) => made.settle()))).find(Boolean);
       const refused = unread || check?.(values());
       if (refused) return say(refused);
-      const { method, path, body } = asked(values());
+      const { method, path, body } = asked(values()), request = JSON.stringify([path, body]);
+      if (sure && agreed !== request) {
+        doubt(await sure(values()));
+        agreed = request;
+        return undefined;
+      }
       const answer = await send(method, path, body);
       box.close();
       toast(done?.(answer, values()) ?? "Done");
     } catch (error) {
+      doubt();
       say(error.message);
     } finally {
       submit.disabled = false;
