@@ -106,11 +106,23 @@ class Console:
     def wait(self, claim: str) -> None:
         self.page.wait(f"(() => {{ {TOOLS} return {claim}; }})()")
 
-    def submit(self, **fields: Any) -> str:
-        """Fill the form that is open and send it; return the command lines it showed."""
+    def turn_away(self, is_hidden: bool) -> None:
+        """Have the tab be one that nobody sees, or see it again."""
+        hidden = f"{{ value: {json.dumps(is_hidden)}, configurable: true }}"
+        self.do(f"Object.defineProperty(document, 'hidden', {hidden});")
+        self.do("document.dispatchEvent(new Event('visibilitychange'));")
+
+    def submit(self, *, is_asked: bool = False, **fields: Any) -> str:
+        """Fill the form that is open and send it, once more if it asks whether one is sure; return
+        the command lines it showed."""
         fills = "".join(f"fill({json.dumps(n)}, {json.dumps(v)});" for n, v in fields.items())
-        said = self.do(f"{fills} return $('dialog .same').innerText;")
+        self.do(fills)
+        self.wait("[...document.querySelectorAll('.same pre')].every((e) => e.innerText !== '…')")
+        said = self.do("return $('dialog .same').innerText")
         self.do("$('dialog button[type=submit]').click()")
+        if is_asked:
+            self.wait("$('dialog button[type=submit]').innerText.startsWith('Yes')")
+            self.do("$('dialog button[type=submit]').click()")
         self.wait("!$('dialog')")
         return str(said)
 

@@ -108,21 +108,16 @@ def test_lists_are_filtered_sorted_and_can_be_shared(console):
 
 
 def test_a_tab_that_nobody_sees_lets_go_of_its_connection(console):
-    def turn(is_hidden: str) -> None:
-        hidden = f"{{ value: {is_hidden}, configurable: true }}"
-        console.do(f"Object.defineProperty(document, 'hidden', {hidden});")
-        console.do("document.dispatchEvent(new Event('visibilitychange'));")
-
     def streams(count: int) -> str:
         metrics = "fetch('/metrics').then((answer) => answer.text())"
         return f"{metrics}.then((text) => text.includes('http_streaming_responses {count}.0'))"
 
     console.go("topics", "orders")
     console.page.wait(streams(1))
-    turn("true")
+    console.turn_away(True)
     console.page.wait(streams(0))
     console.ask("POST", "/topics", {"topic": "meanwhile", "ifAbsent": True})
-    turn("false")
+    console.turn_away(False)
     console.shows("meanwhile")
 
 

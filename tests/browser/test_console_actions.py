@@ -28,7 +28,8 @@ def test_a_message_is_made_published_seen_and_its_digits_stay(console):
     # What a client wrote is no option of the command that the reader pastes.
     console.do("fill('headers', ''); fill('key', '-k'); fill('value', '--file=/etc/passwd')")
     said = console.do("return $('dialog .same').innerText")
-    assert "waterclock publish --key -k -- letters --file=/etc/passwd" in said
+    here = f"--address localhost:{console.ask('GET', '/console/session')['grpcPort']}"
+    assert f"waterclock publish --key -k {here} -- letters --file=/etc/passwd" in said
     said = console.submit(value='{"n": 12345678901234567890}', key="ada", headers="a=b=c")
     assert "-H a=b=c" in said
     assert "/topics/letters/messages" in said
@@ -162,7 +163,8 @@ def test_dead_letters_are_edited_redriven_and_purged(console):
     publish, purge = curl.split(" | grep -q '\"isNew\":true' && curl ")
     assert '/topics/mail/messages -d \'{"value":"mended"' in publish
     assert '/topics/mail/dead-letters/purge -d \'{"positions":[{' in purge
-    assert " --json | grep -q '\"is_new\": true' && waterclock dlq purge mail " in said
+    here = f"--address localhost:{console.ask('GET', '/console/session')['grpcPort']}"
+    assert f" --json {here} | grep -q '\"is_new\": true' && waterclock dlq purge mail " in said
     console.page.wait("!document.body.innerText.includes('bad 0')")
     console.do("$('tbody input').click()")
     console.do("press('Redrive 1…')")
@@ -184,7 +186,7 @@ def test_a_group_is_moved_with_a_preview_and_a_stream_is_followed(console):
     console.go("groups/jobs/g", "nobody")
     console.do("press('Seek…')")
     console.shows("come again")
-    assert "--to latest" in console.submit(to="latest")
+    assert "--to latest" in console.submit(is_asked=True, to="latest")
 
     console.ask("POST", "/streams/send", {"streamId": "chat", "message": {"token": "one"}})
     console.go("streams/chat", "Waiting senders")

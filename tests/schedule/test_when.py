@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import BadInput
-from waterclock.schedule.calendar import RecurrenceRule
+from waterclock.schedule.calendar import RecurrenceRule, local_of, repeat_of, zone_of
 from waterclock.schedule.duration import parse_duration
-from waterclock.schedule.when import parse_moment, parse_past, parse_when
+from waterclock.schedule.when import (
+    parse_moment,
+    parse_past,
+    parse_when,
+    read_moment,
+)
 
 NOW = 1_790_000_000_000
 TEN = int(datetime(2026, 11, 15, 10, tzinfo=UTC).timestamp()) * 1_000
@@ -155,6 +160,49 @@ def test_what_is_wrong_is_named(text, named):
 def test_a_local_time_that_clocks_skip_is_refused():
     with pytest.raises(BadInput, match="skip"):
         parse_when("2026-03-29T02:30:00", NOW, "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("text", "hours_later"),
+    [
+        ("2026-10-25 02:30", 1),
+        ("2026-10-25 02:30 Europe/Berlin", 1),
+        ("2026-10-25T02:30+02:00", None),
+        ("2026-10-25 03:30", None),
+        ("5m", None),
+    ],
+)
+def test_a_time_that_clocks_show_twice_is_told_unless_it_says_which(text, hours_later):
+    zone = "UTC" if text.endswith("Berlin") else "Europe/Berlin"
+    found = read_moment(text, NOW, zone)
+
+    assert found.time_ms == parse_moment(text, NOW, zone)
+    again = None if hours_later is None else found.time_ms + hours_later * 3_600_000
+    assert found.again_ms == again
+
+
+@pytest.mark.parametrize("text", ["5m", "in 5 minutes", "now", "1h ago", "18:00", "2026-12-24"])
+def test_what_counts_from_now_is_told_from_what_clocks_say(text):
+    is_past = text.endswith("ago")
+    found = read_moment(text, NOW, "Asia/Kolkata", is_past=is_past)
+
+    assert found.is_relative is (text in ("5m", "in 5 minutes", "now", "1h ago"))
+    if is_past:
+        assert found.time_ms == NOW - 3_600_000
+
+
+@given(
+    st.integers(0, 4 * 10**12),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]),
+)
+def test_an_instant_that_repeats_is_the_repeat_of_its_own(time_ms, name):
+    zone = zone_of(name)
+    again = repeat_of(time_ms, zone)
+
+    if again is not None:
+        assert again != time_ms
+        assert local_of(again, zone) == local_of(time_ms, zone)
+        assert repeat_of(again, zone) == time_ms
 
 
 @given(st.integers(0, 10**12))

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from typing import Any
+from urllib.parse import urlencode
 
 import grpc
 import pytest
@@ -326,3 +327,24 @@ async def test_a_history_that_cannot_be_read_begins_anew(tmp_path, damage, caplo
         await until(lambda: "history_not_read" in caplog.text)
         known = (await client.get("/history")).json()["series"]["in"]
         assert set(known[:-10]) == {None}
+
+
+async def test_a_time_that_is_typed_is_read_by_the_clocks_of_a_zone(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+
+        async def read(text: str, zone: str) -> Any:
+            path = f"/console/moment?{urlencode({'text': text, 'zone': zone})}"
+            return (await client.get(path)).json()
+
+        session = (await client.get("/console/session")).json()
+        plain = await read("2026-12-24 18:00", "Europe/Berlin")
+        twice = await read("2026-10-25 02:30", "Europe/Berlin")
+        skipped = await read("2026-03-29 02:30", "Europe/Berlin")
+        unknown = await read("18:00", "Mars/Base")
+
+        assert session["grpcPort"] == it.server.grpc_port
+        assert plain == {"timeMs": 1798131600000, "againMs": None, "isRelative": False, "wrong": ""}
+        assert twice["againMs"] - twice["timeMs"] == 3_600_000
+        assert skipped["timeMs"] is None
+        assert "clocks in Europe/Berlin skip it" in skipped["wrong"]
+        assert unknown["wrong"] == "time: zone: 'Mars/Base' is not a known IANA time zone"

@@ -56,6 +56,7 @@ QUERY = {
     "getHistory": "topic=mine",
     "listReplication": "topic=mine",
     "listTimes": "rule=@daily",
+    "consoleMoment": "text=now",
 }
 SENT = {"streamId": "mine", "message": 1, "inMemoryStreamSize": 5}
 BODIES: dict[str, object] = {

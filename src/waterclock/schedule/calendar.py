@@ -59,6 +59,15 @@ def local_of(time_ms: int, zone: ZoneInfo) -> datetime:
     return (_EPOCH + time_ms * _MS).astimezone(zone).replace(tzinfo=None, fold=0)
 
 
+def repeat_of(time_ms: int, zone: ZoneInfo) -> Millis | None:
+    """Return the other instant at which clocks show the same, None unless they repeat it."""
+    aware = (_EPOCH + time_ms * _MS).astimezone(zone)
+    other = aware.replace(fold=1 - aware.fold)
+    if other.utcoffset() == aware.utcoffset():
+        return None
+    return Millis((other.astimezone(UTC) - _EPOCH) // _MS)
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     """Clocks are put forward or back: local times in [earlier, later) are skipped or repeated."""

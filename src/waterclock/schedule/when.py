@@ -15,6 +15,7 @@ message. A text that is not read here is answered with the forms that are.
 """
 
 import re
+from typing import NamedTuple
 
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
@@ -24,6 +25,7 @@ from waterclock.schedule.calendar import (
     CronRule,
     IntervalRule,
     RecurrenceRule,
+    repeat_of,
     zone_of,
 )
 from waterclock.schedule.cron import MACROS, TEXT_CHARS_MAX, Cron
@@ -94,6 +96,29 @@ def parse_past(text: str, now_ms: int, zone: str = "UTC", *, field: str = "since
     if found is None:
         raise _unread(field, plain, PAST_FORMS)
     return found
+
+
+class ReadMoment(NamedTuple):
+    """A time that somebody wrote, and what more there is to tell them of it."""
+
+    time_ms: Millis
+    again_ms: Millis | None
+    """When clocks show the same once more; None: they do not, or it was not named by the clock."""
+    is_relative: bool
+    """It counts from now: read later, it is later."""
+
+
+def read_moment(
+    text: str, now_ms: int, zone: str, *, is_past: bool = False, field: str = "when"
+) -> ReadMoment:
+    """Return the time that `text` means, as `parse_moment` and `parse_past` do, and whether it
+    could be another; or raise BadInput."""
+    parse = parse_past if is_past else parse_moment
+    time_ms = parse(text, now_ms, zone, field=field)
+    plain, zone = _split(text, zone, field)
+    if needs_zone(plain):
+        return ReadMoment(time_ms, repeat_of(time_ms, zone_of(zone)), is_relative=False)
+    return ReadMoment(time_ms, None, is_relative=not has_offset(_without_at(plain.lower())))
 
 
 def needs_zone(text: str) -> bool:

@@ -240,7 +240,7 @@ async def serve(
             running = [tasks.create_task(each.run()) for each in parts if each is not None]
             servers = listener, http_server, native_server
             server = Server(node, calls, health, servers, access, table, shared)
-            nodes.http_address = server.addresses.http
+            nodes.http_address, console.grpc_port = server.addresses.http, server.grpc_port
             if cluster is not None:
                 own += console.of_nodes()
                 running += _begin(cluster, server, streams, nodes, topics, own, services, tasks)

@@ -2,6 +2,7 @@
 
     GET /console/{file}      its files, open to all: there is nothing of the node in them
     GET /console/session     who asks, and what they may do: buttons for the rest are not shown
+    GET /console/moment      when a time is that somebody types, by the clocks of their zone
     GET /console/live        what is now, every second, as server-sent events
     GET /console/counts      what this node has counted, for the consoles of others
     GET /history             what was, over the last hour or day
@@ -13,7 +14,9 @@ client does: there is no cookie, so no other page can make a browser act for who
 from typing import TYPE_CHECKING, Any
 
 import waterclock
+from waterclock.model.errors import BadInput
 from waterclock.node.node import Node
+from waterclock.schedule.when import read_moment
 from waterclock.security.audit import TOPIC
 from waterclock.security.rights import OPEN, Needs
 from waterclock.server.access import Access
@@ -26,6 +29,8 @@ from waterclock.server.console.models import (
     HistoryParameters,
     HistoryResponse,
     LiveParameters,
+    MomentParameters,
+    MomentResponse,
     RightResponse,
     SessionResponse,
 )
@@ -55,6 +60,8 @@ class ConsoleApi:
         self._node = node
         self._access = access
         self._cluster = cluster
+        self.grpc_port = 0
+        """Where gRPC listens, once it does."""
         self.live = Live(node, cluster)
         self.histories = Histories(node, cluster)
 
@@ -82,8 +89,19 @@ class ConsoleApi:
             started_ms=node.started_ms,
             now_ms=node.clock.now_ms(),
             audit_topic="" if audit is None else audit.name,
+            grpc_port=self.grpc_port,
         )
         return json(200, found)
+
+    def moment(self, request: Request) -> Response:
+        """Answer with what a text means to the reader; one that means nothing is no error here, as
+        most are looked at before they are typed to their end."""
+        asked, now_ms = parameters_of(request, MomentParameters), self._node.clock.now_ms()
+        try:
+            found = read_moment(asked.text, now_ms, asked.zone, is_past=asked.is_past, field="time")
+        except BadInput as error:
+            return json(200, MomentResponse(wrong=str(error)))
+        return json(200, MomentResponse(**found._asdict()))
 
     def events(self, request: Request) -> Streamed:
         """Tell what is now, again and again."""
@@ -121,6 +139,13 @@ class ConsoleApi:
                 "GET", "/console/session", self.session, "consoleSession",
                 "Tell who asks, and what they may do.",
                 {200: ResponseSpec("Whoever asks.", SessionResponse)}, **common,
+                needs=Needs("read", is_list=True),
+            ),
+            Operation(
+                "GET", "/console/moment", self.moment, "consoleMoment",
+                "Tell when a time is that somebody writes, by the clocks of their zone.",
+                {200: ResponseSpec("The time, or why it is none.", MomentResponse)}, **common,
+                parameters=MomentParameters,
                 needs=Needs("read", is_list=True),
             ),
             Operation(

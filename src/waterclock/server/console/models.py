@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from waterclock.node.problems import HealthProblem
+from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.server.rest.models import AnyTopicName, RequestModel, ResponseModel
 
 ROWS_MAX = 200
@@ -83,6 +84,29 @@ class SessionResponse(ResponseModel):
     now_ms: int
     audit_topic: str
     """Empty: there is no audit."""
+    grpc_port: int
+    """Where the command line reaches it, at the host at which the reader does."""
+
+
+class MomentParameters(RequestModel):
+    """A time as somebody types it."""
+
+    text: Annotated[str, Meta(max_length=TEXT_CHARS_MAX, examples=["tomorrow 9:00"])]
+    zone: Annotated[
+        str, Meta(max_length=100, examples=["Europe/Berlin"], description="Whose clocks it is by.")
+    ] = "UTC"
+    is_past: Annotated[bool, Meta(description="Of two times it may mean, the last one.")] = False
+
+
+class MomentResponse(ResponseModel):
+    """What it means; of what is not yet typed to its end, why it means nothing."""
+
+    time_ms: int | None = None
+    again_ms: int | None = None
+    """Clocks show the same once more: then."""
+    is_relative: bool = False
+    """It counts from now: read later, it is later."""
+    wrong: str = ""
 
 
 class TopicRow(ResponseModel):

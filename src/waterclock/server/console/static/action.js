@@ -1,16 +1,21 @@
 // Actions: a form, the same as a command and as a request, and what became of it.
 import { h, dialog, toast } from "./dom.js";
 import { send } from "./api.js";
+import { momentInput } from "./moments.js";
 import { who } from "./rights.js";
 
 const quoted = (text) => (/^[\w./:=@,+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
-export const shell = (...words) => words.filter((word) => word !== null && word !== undefined && word !== "").map(quoted).join(" ");
+const shell = (...words) => words.filter((word) => word !== null && word !== undefined && word !== "").map(quoted).join(" ");
+
+// Where the command line reaches this node: at the host at which the reader does.
+const here = () => (who().grpcPort ? ["--address", `${location.hostname}:${who().grpcPort}`] : []);
+export const waterclock = (...words) => shell("waterclock", ...words, ...here());
 
 // A command, and what clients may have written: behind `--` none of that is taken for an option.
 export function command(verb, given, ...options) {
   const isOption = given.some((word) => word.startsWith("-"));
   const words = [shell("waterclock", ...verb.split(" ")), ...given.map(quoted)];
-  const rest = options.length ? [shell(...options)] : [];
+  const rest = [shell(...options, ...here())].filter(Boolean);
   return (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
 }
 
@@ -51,51 +56,65 @@ export function same() {
       cli.textContent = command ?? "";
       line.textContent = curl(asked);
     },
+    wait() { cli.textContent = line.textContent = "…"; },
   };
 }
 
-function control(field) {
+function control(field, changed) {
+  if (field.kind === "moment") return momentInput(field, changed);
   const common = { name: field.name, required: field.required, placeholder: field.hint };
   if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
   if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false", class: field.isLow ? "low" : undefined }, field.value ?? "");
   if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
-  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.kind === "datetime-local" ? "1" : undefined, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
+  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
 }
 
 function labelled(field, made) {
   if (field.kind === "check") return h("label", { class: "field check" }, made, h("span", {}, field.title));
   const known = field.known && h("datalist", { id: `known-${field.name}` }, field.known.map((value) => h("option", { value })));
-  return h("label", { class: "field" }, h("span", {}, field.title), made, known);
+  return h("label", { class: "field" }, h("span", {}, field.title), made.input ?? made, known, made.note);
 }
 
 // A field with `when(values)` is shown only where that holds.
-// check(values) -> why not; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
-export function act({ title, note, fields = [], check, asked, label, isDanger = false, done, more }) {
-  const controls = fields.map((field) => [field, control(field)]);
+// Of a moment its value is what is to be sent, which is known once it has been read.
+// check(values) -> why not; sure(values) -> what it would do, asked before it is done; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
+export function act({ title, note, fields = [], check, sure, asked, label, isDanger = false, done, more }) {
+  const controls = fields.map((field) => [field, control(field, () => { refresh(); more?.update?.(values()); })]);
   const labels = controls.map(([field, made]) => labelled(field, made));
-  const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.type === "checkbox" ? made.checked : made.value]));
+  const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.sent ? made.sent() : made.type === "checkbox" ? made.checked : made.value]));
+  const moments = () => controls.filter(([field, made]) => made.settle && field.when?.(values()) !== false).map(([, made]) => made);
   const equal = same();
   const wrong = h("p", { class: "notice bad hidden", role: "alert" });
   const submit = h("button", { type: "submit", class: isDanger ? "main danger" : "main" }, label);
+  const question = h("p", { class: "notice warn hidden", role: "alert" });
   const form = h("form", {}, note ? h("p", {}, note) : null,
     labels,
-    more ?? null, wrong, equal.element,
+    more ?? null, wrong, question, equal.element,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => box.close() }, "Back"), submit));
+  let agreed = null; // the request that the question was about
+  const doubt = (text = "") => { question.textContent = text; question.classList.toggle("hidden", !text); submit.textContent = text ? `Yes: ${label.toLowerCase()}` : label; if (!text) agreed = null; };
   const say = (text) => { wrong.textContent = text; wrong.classList.toggle("hidden", !text); };
-  const refresh = () => { fields.forEach((field, at) => labels[at].classList.toggle("hidden", field.when?.(values()) === false)); try { equal.show(asked(values())); } catch (error) { say(error.message); } };
-  form.addEventListener("input", () => { say(""); refresh(); more?.update?.(values()); });
+  const refresh = () => { fields.forEach((field, at) => labels[at].classList.toggle("hidden", field.when?.(values()) === false)); if (!moments().every((made) => made.isRead())) return equal.wait(); try { equal.show(asked(values())); } catch (error) { say(error.message); } return undefined; };
+  form.addEventListener("input", () => { say(""); doubt(); refresh(); more?.update?.(values()); });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const refused = check?.(values());
-    if (refused) return say(refused);
     submit.disabled = true;
     say("");
     try {
-      const { method, path, body } = asked(values());
+      const unread = (await Promise.all(moments().map((made) => made.settle()))).find(Boolean);
+      const refused = unread || check?.(values());
+      if (refused) return say(refused);
+      const { method, path, body } = asked(values()), request = JSON.stringify([path, body]);
+      if (sure && agreed !== request) {
+        doubt(await sure(values()));
+        agreed = request;
+        return undefined;
+      }
       const answer = await send(method, path, body);
       box.close();
       toast(done?.(answer, values()) ?? "Done");
     } catch (error) {
+      doubt();
       say(error.message);
     } finally {
       submit.disabled = false;

@@ -49,11 +49,14 @@ export function query(path, parameters) {
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-// What is asked of a page stands in its address, so that it can be shared; it is no other page. One
-// that the reader has left already, whose last window just closes, has nothing to say there.
-export function remember(path, asked) {
-  const here = location.hash.replace(/^#\/?/, "").split("?")[0];
-  if (decodeURIComponent(here) === decodeURIComponent(path)) window.history.replaceState(null, "", query(`#/${path}`, asked));
+// What is asked of a page stands in its address, so that it can be shared; it is no other page. What
+// is a step of the reader, as to turn over, the browser's way back undoes. A page that was left already,
+// whose last window just closes, has nothing to say there.
+export function remember(path, asked, isStep = false) {
+  const here = location.hash.replace(/^#\/?/, "").split("?")[0], wanted = query(`#/${path}`, asked);
+  if (decodeURIComponent(here) !== decodeURIComponent(path) || location.hash === wanted) return;
+  if (isStep) window.history.pushState(null, "", wanted);
+  else window.history.replaceState(null, "", wanted);
 }
 
 // Calls `take` with each line of an answer, until it says false.

@@ -78,12 +78,12 @@ function connected(state) {
   else if (state === "live" && frame.wasAway) { frame.wasAway = false; page?.back?.(); }
 }
 
-// A page that nobody sees lets go of its connection: a browser has six to a node for all its tabs.
+// A page that nobody sees lets go of its connection: a browser has six to a node for all its tabs. What
+// it asks for beside that rests too, and comes anew when it is seen again (`every`, `rest` and `seen`).
 function follow() {
   if (document.hidden) {
     stopLive?.();
     stopLive = null;
-    frame.wasAway = true;
     page?.rest?.();
     return;
   }
@@ -160,7 +160,7 @@ async function begin() {
 
 // The part behind the # names a page here, so the link to the content is not followed but done.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main")?.focus(); });
-document.addEventListener("visibilitychange", () => { if (page) follow(); });
+document.addEventListener("visibilitychange", () => { if (page) follow(); if (!document.hidden) page?.seen?.(); });
 addEventListener("hashchange", () => { if (frame.main) show(); });
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);

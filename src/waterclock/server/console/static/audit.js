@@ -1,6 +1,6 @@
 // The audit: who was refused, and who changed what, the newest first.
 import { get, messages, remember } from "./api.js";
-import { h, later, panel, toast } from "./dom.js";
+import { every, h, later, panel, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { Table } from "./table.js";
 
@@ -27,6 +27,6 @@ export function audit(at) {
     show();
   };
   load().catch((error) => { if (error.status === 404) table.none.textContent = "This node keeps no audit: security.audit turns it on."; else toast(error.message, true); });
-  const refresh = setInterval(() => load().catch(() => {}), 5000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Audit"), h("span", { class: "grow" }), search), panel("The last entries", table.element)], close: () => clearInterval(refresh), back: load };
+  const refresh = every(5000, () => load().catch(() => {}));
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Audit"), h("span", { class: "grow" }), search), panel("The last entries", table.element)], close: refresh, back: load };
 }

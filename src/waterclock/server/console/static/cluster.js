@@ -1,7 +1,7 @@
 // The cluster: who is there, who owns what, who leads, who lags, what is being moved.
 import { get } from "./api.js";
-import { act, shell } from "./action.js";
-import { h, panel, put, toast } from "./dom.js";
+import { act, waterclock } from "./action.js";
+import { every, h, panel, put, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { may, who } from "./rights.js";
 import { Table } from "./table.js";
@@ -42,8 +42,8 @@ export function cluster() {
     { title: "When", kind: "when", same: (row) => String(row.timeMs), cell: (row) => time(row.timeMs) }, { title: "What", cell: (row) => row.kind }, { title: "Node", kind: "name", cell: (row) => row.member }, { title: "", reader: "Detail", cell: (row) => row.detail },
   ], { key: (row) => `${row.timeMs}/${row.kind}/${row.member}`, none: "Nobody came or went." });
 
-  const drain = (node, undo) => act({ title: undo ? `Use ${node} again` : `Drain ${node}`, label: undo ? "Use it" : "Drain", isDanger: !undo, note: undo ? "It may have replicas again." : "Its leaders and then its replicas move elsewhere, so that it can be taken away.", asked: () => ({ method: "POST", path: "/cluster/drain", body: { node, undo: undo || undefined }, cli: shell("waterclock", "cluster", "drain", node, undo ? "--undo" : "") }), done: () => { load(); return undo ? "It is used again" : "It is being drained"; } });
-  const move = (row) => act({ title: `Move ${row.topic}/${row.partition}`, label: "Move", fields: [{ name: "target", title: "To node", required: true }, { name: "leader", title: "The leader only", kind: "check" }], asked: (v) => ({ method: "POST", path: "/cluster/move", body: { topic: row.topic, partition: row.partition, target: v.target, isLeaderOnly: v.leader || undefined }, cli: shell("waterclock", "cluster", "move", row.topic, String(row.partition), "--to", v.target, v.leader ? "--leader" : "") }), done: () => { load(); return "It moves"; } });
+  const drain = (node, undo) => act({ title: undo ? `Use ${node} again` : `Drain ${node}`, label: undo ? "Use it" : "Drain", isDanger: !undo, note: undo ? "It may have replicas again." : "Its leaders and then its replicas move elsewhere, so that it can be taken away.", asked: () => ({ method: "POST", path: "/cluster/drain", body: { node, undo: undo || undefined }, cli: waterclock("cluster", "drain", node, undo ? "--undo" : "") }), done: () => { load(); return undo ? "It is used again" : "It is being drained"; } });
+  const move = (row) => act({ title: `Move ${row.topic}/${row.partition}`, label: "Move", fields: [{ name: "target", title: "To node", required: true }, { name: "leader", title: "The leader only", kind: "check" }], asked: (v) => ({ method: "POST", path: "/cluster/move", body: { topic: row.topic, partition: row.partition, target: v.target, isLeaderOnly: v.leader || undefined }, cli: waterclock("cluster", "move", row.topic, String(row.partition), "--to", v.target, v.leader ? "--leader" : "") }), done: () => { load(); return "It moves"; } });
 
   const load = async () => {
     const [found, ring, replication, placement, seen] = await Promise.all(["members", "ring", "replication", "placement", "events"].map((name) => get(`/cluster/${name}`)));
@@ -61,6 +61,6 @@ export function cluster() {
     events.update(seen.events.slice(-50).reverse());
   };
   load().catch((error) => toast(error.message, true));
-  const refresh = setInterval(() => load().catch(() => {}), 3000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: () => clearInterval(refresh), back: load };
+  const refresh = every(3000, () => load().catch(() => {}));
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: refresh, back: load };
 }

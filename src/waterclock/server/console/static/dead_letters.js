@@ -1,7 +1,7 @@
 // Dead letters: what failed for good, why, and what becomes of it.
 import { get, part, query, remember, send } from "./api.js";
-import { act, command, shell } from "./action.js";
-import { dialog, facts, h, panel, toast, unreadable } from "./dom.js";
+import { act, command, waterclock } from "./action.js";
+import { dialog, every, facts, h, panel, toast, unreadable } from "./dom.js";
 import { count, cut, time } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -52,8 +52,8 @@ function one(at, topic) {
   };
   const positions = () => [...chosen.values()];
   const done = (word) => (answer) => { chosen.clear(); load(); return `${count(answer.count)} ${word}`; };
-  const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
-  const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: shell("waterclock", "dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
+  const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
+  const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
   // Published first and then taken off the list: what comes between leaves it there twice, never nowhere.
   // What the node has under that id already, with another value perhaps, is not stored: then it stays.
   const taken = (row) => ({ method: "POST", path: `${path}/purge`, body: { positions: [row.position] } });
@@ -66,7 +66,7 @@ function one(at, topic) {
       return {
         method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, keyBase64: v.key ? undefined : row.keyBase64, headers, messageId },
         then: { needs: '"isNew":true', ...taken(row) },
-        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${shell("waterclock", "dlq", "purge", topic, position(row), "--yes")}`,
+        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${waterclock("dlq", "purge", topic, position(row), "--yes")}`,
       };
     },
     done: (answer) => {
@@ -93,10 +93,10 @@ function one(at, topic) {
   const named = at.query.get("letter");
   const open = () => { const row = rows.find((each) => position(each) === named); if (row) whole(row); };
   if (mayRead) load().then(() => named && open()).catch(fail);
-  const refresh = setInterval(() => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); }, 5000);
+  const refresh = every(5000, () => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); });
   return {
     title: `Dead letters of ${topic}`,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRead && mayRedrive ? again : null, mayRead && mayPurge ? drop : null), mayRead ? panel("Messages", table.element, more) : unreadable("topic")],
-    close: () => clearInterval(refresh), back: () => mayRead && load().catch(fail),
+    close: refresh, back: () => mayRead && load().catch(fail),
   };
 }

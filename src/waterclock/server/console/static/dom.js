@@ -64,6 +64,20 @@ export function dialog(title, ...children) {
   return box;
 }
 
+// Runs it again and again while somebody sees the page, and at once when it is seen again; returns what
+// ends it.
+export function every(ms, run) {
+  let timer;
+  const turn = () => {
+    clearInterval(timer);
+    if (!document.hidden) timer = setInterval(run, ms);
+  };
+  const look = () => { turn(); if (!document.hidden) run(); };
+  document.addEventListener("visibilitychange", look);
+  turn();
+  return () => { clearInterval(timer); document.removeEventListener("visibilitychange", look); };
+}
+
 export function later(run, delay) {
   let timer;
   return (...given) => {

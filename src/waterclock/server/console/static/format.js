@@ -51,8 +51,11 @@ export function moment(ms) {
   return isToday ? clock(ms) : `${dayOf(t)} ${clock(ms)}`;
 }
 
-// For an input of type datetime-local.
-export const local = (ms) => { const t = new Date(ms); return `${dayOf(t)}T${clock(ms)}`; };
+// By the clocks of the reader, and how far these are ahead of UTC: so it is the same moment everywhere.
+const ahead = (t) => { const minutes = -t.getTimezoneOffset(), size = Math.abs(minutes); return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`; };
+const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+export const stamp = (ms) => { const t = new Date(ms), part = ms % 1000; return `${dayOf(t)}T${clock(ms)}${part ? `.${String(part).padStart(3, "0")}` : ""}${ahead(t)}`; };
+export const dated = (ms) => { const t = new Date(ms); return `${DAYS[t.getDay()]} ${dayOf(t)} ${clock(ms)} ${ahead(t)}`; };
 
 export function time(ms, shown = moment(ms)) {
   if (!ms) return h("span", {}, "–");

@@ -1,8 +1,8 @@
 // Groups: who is behind and by how much; one of them, by partition; where it goes on.
 import { get, part, query } from "./api.js";
-import { act, shell } from "./action.js";
-import { facts, h, panel, unreadable } from "./dom.js";
-import { brief, count, local, rate } from "./format.js";
+import { act, waterclock } from "./action.js";
+import { every, facts, h, panel, unreadable } from "./dom.js";
+import { brief, count, rate } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
 import { link, listed } from "./topics.js";
@@ -15,6 +15,15 @@ export function groups(at) {
 function slowest(partitions) {
   const worst = partitions.reduce((one, other) => (other.lag > one.lag ? other : one), { lag: 0 });
   return worst.lag ? `partition ${worst.partition}, ${count(worst.lag)} behind${worst.member ? `, of ${worst.member}` : ", of nobody"}` : "";
+}
+
+// What a move does to all partitions together. Not every offset is one of a message, so it is at most so many.
+function consequence(group, moves) {
+  const sum = (size) => moves.reduce((all, each) => all + Math.max(0, size(each)), 0);
+  const again = sum((each) => each.committed - each.to), skipped = sum((each) => each.to - each.committed);
+  const many = (number, word) => (number ? `up to ${count(number)} ${number === 1 ? "message" : "messages"} will be ${word}` : "");
+  const said = [many(again, "delivered again"), many(skipped, "skipped")].filter(Boolean).join(", and ");
+  return `${group}: ${said || "no message will be delivered again, and none skipped"}. Move the group?`;
 }
 
 const groupLink = (row) => h("a", { href: `#/groups/${part(row.topic)}/${part(row.group)}` }, row.group);
@@ -61,46 +70,55 @@ function one(at, topic, group) {
     about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["Slowest", slowest(info.partitions)], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
   };
   const mayRead = may("read", { topic, group });
-  const refresh = mayRead ? setInterval(load, 2000) : 0;
+  const refresh = mayRead ? every(2000, load) : () => {};
   if (mayRead) load();
 
   const seek = () => {
     const preview = h("div", { "aria-live": "polite" });
+    let turns = 0;
     const rows = new Table("what would change", [
       { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
       { title: "From", kind: "num", cell: (row) => count(row.committed) },
       { title: "To", kind: "num", cell: (row) => count(row.to) },
       { title: "", reader: "What that means", cell: (row) => (row.to === row.committed ? "stays" : row.to < row.committed ? `${count(row.committed - row.to)} come again` : `${count(row.to - row.committed)} are skipped`) },
     ], { key: (row) => row.partition });
+    // What would change, of the group as it is now; what retention has taken does not come again.
+    const moves = async (v) => {
+      const [now, { partitions: ends }] = await Promise.all([get(path), get(`/topics/${part(topic)}`)]);
+      const starts = new Map(ends.map((each) => [each.partition, each.startOffset]));
+      let to = new Map(now.partitions.map((each) => [each.partition, each.endOffset]));
+      if (v.to === "earliest") to = starts;
+      if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: Date.parse(v.since) }))).positions.map((each) => [each.partition, each.offset])) : new Map();
+      if (v.to === "offset") to = new Map(now.partitions.map((each) => [each.partition, Number(v.offset) || 0]));
+      return now.partitions.map((each) => { const from = Math.max(each.committed, starts.get(each.partition) ?? 0); return { ...each, committed: from, to: to.get(each.partition) ?? from }; });
+    };
     preview.append(h("h3", {}, "Preview"), rows.element);
     preview.update = async (v) => {
-      let to = new Map(info.partitions.map((each) => [each.partition, each.endOffset]));
-      if (v.to === "earliest") to = new Map((await get(`/topics/${part(topic)}`)).partitions.map((each) => [each.partition, each.startOffset]));
-      if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: new Date(v.since).getTime() }))).positions.map((each) => [each.partition, each.offset])) : new Map();
-      if (v.to === "offset") to = new Map(info.partitions.map((each) => [each.partition, Number(v.offset) || 0]));
-      rows.update(info.partitions.map((each) => ({ ...each, to: to.get(each.partition) ?? each.committed })));
+      const turn = ++turns, moved = await moves(v);
+      if (turn === turns) rows.update(moved); // of what was typed last
     };
-    const first = { to: "earliest", since: local(Date.now() - 3600000), offset: "0" };
+    const first = { to: "earliest", offset: "0" };
     act({
       title: `Where ${group} goes on`, label: "Seek", isDanger: true, more: preview,
       note: info.members.length ? "The group has members: they must leave before it can be moved." : "What lies between is skipped, or comes again.",
       fields: [
         { name: "to", title: "Go on", kind: "select", value: first.to, options: [["earliest", "at the beginning"], ["latest", "at the end"], ["time", "at a time"], ["offset", "at an offset"]] },
-        { name: "since", title: "Time", kind: "datetime-local", value: first.since, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
+        { name: "since", title: "Time, by your clock: 18:00, 1h ago, yesterday 9:00, 2026-12-24 18:00", kind: "moment", valueMs: Math.floor(Date.now() / 1000 - 3600) * 1000, isPast: true, isFixed: true, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
+      check: (v) => (v.to === "time" && !v.since ? "Time: say at which the group goes on" : ""),
+      sure: async (v) => consequence(group, await moves(v)),
       asked: (v) => {
-        const time = v.since ? new Date(v.since).toISOString() : "";
-        const body = v.to === "time" ? { since: time } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
-        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? time : v.to];
-        return { method: "POST", path: `${path}/seek`, body, cli: shell("waterclock", "groups", "seek", topic, group, ...to) };
+        const body = v.to === "time" ? { since: v.since } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
+        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? v.since : v.to];
+        return { method: "POST", path: `${path}/seek`, body, cli: waterclock("groups", "seek", topic, group, ...to) };
       },
       done: () => { load(); return "Moved"; },
     });
     preview.update(first);
   };
-  const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: shell("waterclock", "groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
+  const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: waterclock("groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
   return {
     title: group,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? h("button", { type: "button", onclick: seek }, "Seek…") : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],
-    close: () => clearInterval(refresh), back: () => mayRead && load(),
+    close: refresh, back: () => mayRead && load(),
   };
 }

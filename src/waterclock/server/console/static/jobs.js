@@ -1,7 +1,7 @@
 // Jobs: runs on Spark and what they report, and replays that have a name.
 import { get, part, remember } from "./api.js";
-import { act, shell } from "./action.js";
-import { dialog, facts, h, panel, toast } from "./dom.js";
+import { act, waterclock } from "./action.js";
+import { dialog, every, facts, h, panel, toast } from "./dom.js";
 import { bytes, count, cut, pretty, span, time } from "./format.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
@@ -56,7 +56,7 @@ export function jobs(at) {
     { title: "Offsets left", kind: "num", cell: (row) => count(Math.max(0, sum(row.ends) - sum(row.done))) },
     { title: "", kind: "tools", same: () => "", cell: (row) => (may("read", { topic: row.topic }) ? h("button", { type: "button", class: "small danger", onclick: () => forget(row) }, "Forget") : h("span")) },
   ], { key: (row) => row.name, none: "No replay has a name: waterclock replay TOPIC --name NAME begins one." });
-  const forget = (row) => act({ title: `Forget ${row.name}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path: `/replays/${part(row.name)}`, cli: shell("waterclock", "replays", "delete", row.name) }), done: () => { load(); return "Forgotten"; } });
+  const forget = (row) => act({ title: `Forget ${row.name}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path: `/replays/${part(row.name)}`, cli: waterclock("replays", "delete", row.name) }), done: () => { load(); return "Forgotten"; } });
   const load = async () => {
     const [ran, named] = await Promise.all([get("/job-runs"), get("/replays")]);
     runs.update(ran.runs);
@@ -65,6 +65,6 @@ export function jobs(at) {
   };
   const wanted = at.query.get("run");
   load().then((all) => { const run = wanted && all.find((each) => each.name === wanted); if (run) open(run); }).catch((error) => toast(error.message, true));
-  const refresh = setInterval(() => load().catch(() => {}), 3000);
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: () => clearInterval(refresh), back: load };
+  const refresh = every(3000, () => load().catch(() => {}));
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: refresh, back: load };
 }

@@ -2,7 +2,8 @@
 import { get, messages, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
 import { choice, dialog, facts, h, panel } from "./dom.js";
-import { count, cut, local, pretty, span, time } from "./format.js";
+import { count, cut, pretty, span, time } from "./format.js";
+import { read as readMoment, told, typed } from "./moments.js";
 import { may } from "./rights.js";
 import { Table } from "./table.js";
 
@@ -11,15 +12,15 @@ export function publish(topic, { value = "", key = "", headers = "", title, know
   const where = topic ? [] : [{ name: "topic", title: "Topic", required: true, known }];
   act({
     title: title ?? (topic ? `Publish to ${topic}` : "Publish"), label: "Publish",
-    fields: [...where, { name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24T18:00:00Z", hint: "now" }],
+    fields: [...where, { name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When, by your clock: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24 18:00", hint: "now", kind: "moment" }],
     asked: (v) => {
       const given = v.headers.split("\n").filter(Boolean).map((line) => {
         if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);
         return [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)];
       });
       const to = topic || v.topic, body = { value: v.value, key: v.key || undefined, headers: given.length ? Object.fromEntries(given) : undefined };
-      if (v.at.trim()) body[/^\+?\s*[\d.]+\s*[a-z]/i.test(v.at.trim()) ? "delay" : "at"] = v.at.trim();
-      return { method: "POST", path: `/topics/${part(to)}/messages`, body, cli: command("publish", [to, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at.trim() ? ["--at", v.at.trim()] : [])) };
+      if (v.at) body.at = v.at;
+      return { method: "POST", path: `/topics/${part(to)}/messages`, body, cli: command("publish", [to, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at ? ["--at", v.at] : [])) };
     },
     done: (made) => { then?.(); return `Stored at ${made.partition}/${made.offset}`; },
   });
@@ -84,17 +85,18 @@ export function browser(topic, info, at) {
   ], { key: (m) => `${m.partition}/${m.offset}`, none: "No message here." });
   const partition = h("select", { "aria-label": "Partition" }, h("option", { value: "" }, "all partitions"));
   const offset = h("input", { placeholder: "offset", inputmode: "numeric", size: "9", "aria-label": "From offset", value: asked.offset });
-  const since = h("input", { type: "datetime-local", step: "1", "aria-label": "From time", value: asked.time && !Number.isNaN(Date.parse(asked.time)) ? local(Date.parse(asked.time)) : "" });
+  const since = h("input", { placeholder: "time: 18:00, 1h ago", size: "18", "aria-label": "From time", title: "By your clock", value: Number.isNaN(Date.parse(asked.time)) ? "" : typed(Date.parse(asked.time)) });
   const key = h("input", { placeholder: "key", size: "12", "aria-label": "Only of this key", value: asked.key });
   const said = h("span", { class: "dim", "aria-live": "polite" });
   const older = h("button", { type: "button", class: "small", onclick: () => turn({ before: written(lows), from: "" }) }, "‹ Older");
   const newer = h("button", { type: "button", class: "small", onclick: () => turn({ from: written(highs), before: "" }) }, "Newer ›");
   const pager = h("div", { class: "pager" }, older, newer);
   let stop = new AbortController();
+  let againMs = null; // of the time, if clocks show it twice
   let shown = [], lows = new Map(), highs = new Map();
 
-  const keep = () => remember(`topics/${part(topic)}`, asked);
-  const turn = (changes) => { Object.assign(asked, changes); keep(); return load(); };
+  const keep = (isStep) => remember(`topics/${part(topic)}`, asked, isStep);
+  const turn = (changes) => { Object.assign(asked, changes); keep(true); return load(); };
   const isOldestFirst = () => asked.offset !== "" || asked.time !== "";
   const show = (m) => {
     asked.message = `${m.partition}/${m.offset}`;
@@ -137,7 +139,7 @@ export function browser(topic, info, at) {
     if (isOldestFirst()) shown.reverse();
     shown = shown.slice(0, asked.key ? SHOWN_MAX : shown.length);
     table.update(shown);
-    const words = [asked.key ? `${count(shown.length)} of this key among ${count(OF_KEY)} of each partition` : "", left ? `${count(left)} more partitions: choose one` : ""];
+    const words = [asked.time ? `from ${told({ timeMs: Date.parse(asked.time), againMs })}` : "", asked.key ? `${count(shown.length)} of this key among ${count(OF_KEY)} of each partition` : "", left ? `${count(left)} more partitions: choose one` : ""];
     said.textContent = words.filter(Boolean).join("; ");
   };
 
@@ -149,14 +151,23 @@ export function browser(topic, info, at) {
     try { await read(mine.signal); } catch (error) { if (error.name !== "AbortError") said.textContent = error.message; }
   };
 
-  const tail = async () => {
+  // From the end on; after a rest from where it was.
+  let ends = null;
+  const tail = async (isAfterRest = false) => {
     stop.abort();
     const mine = (stop = new AbortController());
+    if (!isAfterRest || !ends) await begin();
+    await follow(mine);
+  };
+  const begin = async () => {
     shown = [];
+    ends = null;
     table.update([]);
     const known = (await get(`/topics/${part(topic)}`)).partitions.filter((each) => each.endOffset >= 0 && (asked.partition === "" || String(each.partition) === asked.partition));
-    const ends = new Map(known.map((each) => [each.partition, each.endOffset]));
+    ends = new Map(known.map((each) => [each.partition, each.endOffset]));
     said.textContent = "waiting for messages";
+  };
+  const follow = async (mine) => {
     while (!mine.signal.aborted) {
       try {
         const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
@@ -177,9 +188,15 @@ export function browser(topic, info, at) {
   };
 
   // From the beginning again, as another stretch is asked for.
-  const anew = () => turn({ partition: partition.value, offset: offset.value.trim(), time: since.value ? new Date(since.value).toISOString() : "", key: key.value, before: "", from: "" }).then(() => asked.follow && tail());
+  const anew = async () => {
+    const from = since.value.trim() ? await readMoment(since.value, true) : { timeMs: null };
+    if (from.wrong) { said.textContent = from.wrong; return; }
+    againMs = from.againMs;
+    await turn({ partition: partition.value, offset: offset.value.trim(), time: from.timeMs === null ? "" : new Date(from.timeMs).toISOString(), key: key.value, before: "", from: "" });
+    if (asked.follow) await tail();
+  };
   [partition, offset, since, key].forEach((each) => each.addEventListener("change", anew));
-  const pick = (value) => { asked.follow = value; keep(); if (value) { pager.classList.add("hidden"); tail(); } else { said.textContent = ""; load(); } };
+  const pick = (value, isFirst = false) => { asked.follow = value; keep(!isFirst); if (value) { pager.classList.add("hidden"); tail(); } else { said.textContent = ""; load(); } };
   const mode = choice("What to show", [["", "Browse"], ["live", "Follow live"]], asked.follow ? "live" : "", pick);
 
   // The one that the address names.
@@ -191,8 +208,10 @@ export function browser(topic, info, at) {
   };
   return {
     element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
-    async load() { if (asked.follow) pick("live"); else await load(); if (asked.message) await open(); },
+    async load() { if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
     again: () => (asked.follow ? undefined : load()),
+    rest: () => asked.follow && stop.abort(),
+    seen: () => asked.follow && tail(true),
     close: () => stop.abort(),
   };
 }

@@ -1,6 +1,6 @@
 // What the node is busy with: rates, lag, lateness, disk, what is wrong, over an hour or a day.
 import { get, query as asked, remember } from "./api.js";
-import { choice, h, panel, put } from "./dom.js";
+import { choice, every, h, panel, put } from "./dom.js";
 import { Table } from "./table.js";
 import { brief, bytes, count, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
@@ -54,7 +54,7 @@ export function overview({ query }) {
   const nodesPanel = panel("Nodes", nodes.element);
   nodesPanel.classList.add("hidden");
   const chosen = h("select", { "aria-label": "Plots of", class: "hidden", onchange: () => { node = chosen.value; keep(); load(); } });
-  const keep = () => remember("", { range: range === "day" ? range : "", node });
+  const keep = () => remember("", { range: range === "day" ? range : "", node }, true);
   let history = null, recent = [], saidProblems = "";
 
   const load = async () => {
@@ -102,7 +102,7 @@ export function overview({ query }) {
   };
 
   const mayRead = may("read"); // the node as a whole
-  const refresh = mayRead ? setInterval(() => load().catch(() => {}), 300000) : 0;
+  const refresh = mayRead ? every(300000, () => load().catch(() => {})) : () => {};
   if (mayRead) load().catch(() => {});
   else limited.classList.remove("hidden");
   const element = mayRead ? [
@@ -130,7 +130,7 @@ export function overview({ query }) {
     },
     back: () => mayRead && load().catch(() => {}),
     close() {
-      clearInterval(refresh);
+      refresh();
       plots.forEach(({ chart }) => chart.close());
     },
   };

@@ -1,9 +1,9 @@
 // The schedule: what is to come, by second, minute, hour and day, and what has fired and was late; a
 // list of what is to come; what comes again and again.
 import { get, part, query, remember } from "./api.js";
-import { act, command, shell } from "./action.js";
-import { choice, dialog, empty, facts, h, later, panel } from "./dom.js";
-import { bytes, cut, local, moment, span, time, until } from "./format.js";
+import { act, command, waterclock } from "./action.js";
+import { choice, dialog, empty, every, facts, h, later, panel } from "./dom.js";
+import { bytes, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
 import { may, mayAny, sees } from "./rights.js";
 import { Table } from "./table.js";
@@ -81,11 +81,11 @@ export function schedule(at) {
   const place = (row) => `${row.partition}/${row.offset}`;
   const after = (words) => (answer) => { setTimeout(load, 200); const outcome = answer.outcomes?.[0]; return outcome === "done" ? words : `It was too late: ${outcome}`; };
   const move = (row) => act({
-    title: "Another time", label: "Move", fields: [{ name: "at", title: "Due", kind: "datetime-local", value: local(row.dueMs), required: true }],
-    asked: (v) => { const at_ = v.at ? new Date(v.at).toISOString() : ""; return { method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], at: at_ }, cli: shell("waterclock", "schedule", "move", row.topic, place(row), "--to", at_) }; }, done: after("Moved"),
+    title: "Another time", label: "Move", fields: [{ name: "at", title: "Due, by your clock: 18:00, tomorrow 9:00, +1h, 2026-12-24 18:00", kind: "moment", valueMs: row.dueMs, required: true }],
+    asked: (v) => ({ method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], at: v.at }, cli: waterclock("schedule", "move", row.topic, place(row), "--to", v.at) }), done: after("Moved"),
   });
-  const fire = (row) => act({ title: "Fire now", label: "Fire", note: `Due ${moment(row.dueMs)}; it is delivered now instead.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], delay: "0s" }, cli: shell("waterclock", "schedule", "move", row.topic, place(row), "--to", "+0s") }), done: after("Fired") });
-  const cancel = (row) => act({ title: "Cancel", label: "Cancel it", isDanger: true, note: `Due ${moment(row.dueMs)}; it will not come.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/cancel`, body: { messages: [named(row)] }, cli: shell("waterclock", "schedule", "cancel", row.topic, place(row)) }), done: after("Cancelled") });
+  const fire = (row) => act({ title: "Fire now", label: "Fire", note: `Due ${moment(row.dueMs)}; it is delivered now instead.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/reschedule`, body: { messages: [named(row)], delay: "0s" }, cli: waterclock("schedule", "move", row.topic, place(row), "--to", "+0s") }), done: after("Fired") });
+  const cancel = (row) => act({ title: "Cancel", label: "Cancel it", isDanger: true, note: `Due ${moment(row.dueMs)}; it will not come.`, asked: () => ({ method: "POST", path: `/topics/${part(row.topic)}/cancel`, body: { messages: [named(row)] }, cli: waterclock("schedule", "cancel", row.topic, place(row)) }), done: after("Cancelled") });
   const tools = (row) => {
     const open = h("button", { type: "button", class: "small", onclick: () => whole(row), "aria-label": `Show ${row.topic} ${place(row)}` }, "Show");
     if (!may("schedule", { topic: row.topic })) return open;
@@ -98,8 +98,8 @@ export function schedule(at) {
 
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = setInterval(() => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); }, 5000);
-  const ticking = setInterval(() => { now = Date.now(); timers.update(left()); again.tick(now); }, 1000);
+  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); });
+  const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
     element: [
@@ -115,7 +115,7 @@ export function schedule(at) {
       if (select.dataset.names !== text) { select.dataset.names = text; select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name))); }
       if (isFirst) { isFirst = false; load(); }
     },
-    close() { clearInterval(refresh); clearInterval(ticking); }, back: load,
+    close() { refresh(); ticking(); }, back: load,
   };
 }
 
@@ -144,12 +144,12 @@ function recurring(asked) {
     const rule = row.cron ? { cron: row.cron } : { every: `${row.everyMs}ms` };
     next.replaceChildren(times((await ask(rule, row.zone, row.cron || !row.nextMs ? undefined : row.nextMs - row.everyMs)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
   };
-  const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: shell("waterclock", "schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
+  const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: waterclock("schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
   const pause = (row) => {
     const verb = row.isPaused ? "resume" : "pause";
     act({
       title: `${row.isPaused ? "Resume" : "Pause"} ${row.name}`, label: row.isPaused ? "Resume" : "Pause", note: row.isPaused ? "It comes again by its rule, from now on; what it missed is not made up for." : "It is kept, and nothing of it comes until it is resumed. The occurrence that waits is cancelled.",
-      asked: () => ({ method: "POST", path: `/recurrences/${part(row.name)}/${verb}`, cli: shell("waterclock", "schedule", verb, row.name) }),
+      asked: () => ({ method: "POST", path: `/recurrences/${part(row.name)}/${verb}`, cli: waterclock("schedule", verb, row.name) }),
       done: (now) => { load(); return now.nextMs ? `${now.name} comes next ${moment(now.nextMs)}` : now.isPaused ? "Paused" : "Resumed"; },
     });
   };

@@ -1,7 +1,7 @@
 // Streams: those in memory, who waits there, what they hold; one of them as it goes.
 import { get, lines, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
-import { choice, facts, h, panel, put, unreadable } from "./dom.js";
+import { choice, every, facts, h, panel, put, unreadable } from "./dom.js";
 import { count, cut, pretty, time } from "./format.js";
 import { may, mayAny } from "./rights.js";
 import { Table } from "./table.js";
@@ -15,7 +15,7 @@ const address = (name) => `#/streams/${part(name)}`;
 function list(at) {
   let start = Number(at.query.get("start") ?? 0) || 0, next = 0, names = [];
   const before = [];
-  const turn = (to) => { start = to; remember("streams", { start: start || "" }); load(); };
+  const turn = (to) => { start = to; remember("streams", { start: start || "" }, true); load(); };
   const table = new Table("streams", [
     { title: "Stream", kind: "name", same: (row) => row.name, cell: (row) => h("a", { href: address(row.name) }, row.name) },
     { title: "Messages", kind: "num", cell: (row) => count(row.messages) },
@@ -40,9 +40,9 @@ function list(at) {
   };
   const pager = h("div", { class: "pager hidden" }, back, on);
   load().catch(() => {});
-  const refresh = setInterval(() => load().catch(() => {}), 5000);
+  const refresh = every(5000, () => load().catch(() => {}));
   const post = () => act({ title: "Send to a stream", label: "Send", fields: [{ name: "stream", title: "Stream", required: true }, { name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(v.stream, v.message), done: () => { load(); return "Sent"; } });
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "grow" }), search, mayAny("publish", "stream") ? h("button", { type: "button", class: "main", onclick: post }, "Send…") : null), h("section", { class: "panel" }, table.element, pager)], close: () => clearInterval(refresh), back: load };
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "grow" }), search, mayAny("publish", "stream") ? h("button", { type: "button", class: "main", onclick: post }, "Send…") : null), h("section", { class: "panel" }, table.element, pager)], close: refresh, back: load };
 }
 
 function sending(stream, text) {
@@ -84,19 +84,20 @@ function one(name, follows) {
       await new Promise((done) => setTimeout(done, 1000));
     }
   };
-  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], isOn ? "on" : "off", (value) => { isOn = value === "on"; remember(`streams/${part(name)}`, { follow: isOn ? "" : "no" }); if (isOn) follow(); else { stop.abort(); put(said, ""); } });
+  const show = choice("Follow", [["off", "Hold"], ["on", "Follow live"]], isOn ? "on" : "off", (value) => { isOn = value === "on"; remember(`streams/${part(name)}`, { follow: isOn ? "" : "no" }, true); if (isOn) follow(); else { stop.abort(); put(said, ""); } });
   const post = () => act({ title: `Send to ${name}`, label: "Send", fields: [{ name: "message", title: "Message: JSON, or text", kind: "area" }], asked: (v) => sending(name, v.message), done: () => { if (mayRead) load(); return "Sent"; } });
   const resize = () => act({ title: `Resize ${name}`, label: "Resize", fields: [{ name: "size", title: "Messages it holds at most", kind: "number", min: "0", required: true }], asked: (v) => ({ method: "PATCH", path: `/streams/${part(name)}`, body: { inMemoryStreamSize: Number(v.size) }, cli: command("streams resize", [name, v.size]) }), done: () => { if (mayRead) load(); return "Resized"; } });
   const remove = () => act({ title: `Delete ${name}`, label: "Delete", isDanger: true, note: "With all its messages, stored ones included.", asked: () => ({ method: "DELETE", path: `/streams/${part(name)}`, cli: command("streams delete", [name]) }), done: () => { location.hash = "#/streams"; return "Gone"; } });
   const about_ = { stream: name }, mayRead = may("read", about_);
-  const refresh = mayRead ? setInterval(load, 2000) : 0;
+  const refresh = mayRead ? every(2000, load) : () => {};
   if (mayRead) load();
   else about.append(unreadable("stream"));
   if (isOn && may("consume", about_)) follow();
   return {
     title: name,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/streams" }, "Streams")), h("h1", {}, name)), h("span", { class: "grow" }), may("publish", about_) ? [h("button", { type: "button", class: "main", onclick: post }, "Send…"), h("button", { type: "button", onclick: resize }, "Resize…")] : null, may("admin", about_) ? h("button", { type: "button", class: "danger", onclick: remove }, "Delete…") : null), panel("Stream", about), may("consume", about_) ? panel("Messages", [said, show], table.element) : null].filter(Boolean),
-    close() { clearInterval(refresh); stop.abort(); }, rest: () => stop.abort(),
-    back() { if (mayRead) load(); if (isOn && stop.signal.aborted && may("consume", about_)) follow(); },
+    close() { refresh(); stop.abort(); }, rest: () => stop.abort(),
+    seen: () => { if (isOn && stop.signal.aborted && may("consume", about_)) follow(); },
+    back: () => mayRead && load(),
   };
 }

@@ -1,7 +1,7 @@
 // Topics: the list, and one of them with its partitions, its messages, and what can be done with it.
 import { get, part, query, remember } from "./api.js";
-import { act, shell } from "./action.js";
-import { facts, h, later, panel, unreadable } from "./dom.js";
+import { act, waterclock } from "./action.js";
+import { every, facts, h, later, panel, unreadable } from "./dom.js";
 import { brief, bytes, count, rate, span } from "./format.js";
 import { browser, publish } from "./messages.js";
 import { columns, plot } from "./plot.js";
@@ -14,14 +14,15 @@ export const link = (topic) => h("a", { href: `#/topics/${part(topic)}` }, topic
 // A list that the node filters, sorts and pages; what is asked of it stands in the address.
 export function listed({ at, view, columns: shown, key, none, label, path, rowsOf }) {
   const asked = { view, filter: at.query.get("filter") ?? "", sort: at.query.get("sort") ?? "name", descending: at.query.get("descending") === "true", start: Number(at.query.get("start") ?? 0), limit: LIMIT };
-  const turn = (changes) => {
+  const turn = (changes, isStep = true) => {
     Object.assign(asked, changes);
-    remember(path, { filter: asked.filter, sort: asked.sort === "name" ? "" : asked.sort, descending: asked.descending ? "true" : "", start: asked.start || "" });
+    remember(path, { filter: asked.filter, sort: asked.sort === "name" ? "" : asked.sort, descending: asked.descending ? "true" : "", start: asked.start || "" }, isStep);
     at.follow();
   };
+  let isTyping = false; // a name that is typed is one step, not one for each letter
   const table = new Table(label, shown, { key, none, sort: { by: asked.sort, descending: asked.descending }, onsort: ({ by, descending }) => turn({ sort: by, descending, start: 0 }) });
   const pager = new Pager(LIMIT, (start) => turn({ start }));
-  const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${label}`, value: asked.filter, oninput: later(() => turn({ filter: search.value, start: 0 }), 200) });
+  const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${label}`, value: asked.filter, onfocus: () => { isTyping = false; }, oninput: later(() => { turn({ filter: search.value, start: 0 }, !isTyping); isTyping = true; }, 200) });
   return {
     search, element: [table.element, pager.element], live: () => asked,
     update(snapshot) {
@@ -67,7 +68,7 @@ function create() {
   act({
     title: "New topic", label: "Make it",
     fields: [{ name: "topic", title: "Name", required: true }, { name: "partitions", title: "Partitions", kind: "number", min: "1", value: "1" }, { name: "retention", title: "Keep messages for (hours; empty: as configured, 0: for ever)", kind: "number", min: "0" }, { name: "compacted", title: "Keep only the latest message of each key", kind: "check" }],
-    asked: (v) => ({ method: "POST", path: "/topics", body: { topic: v.topic, partitions: Number(v.partitions || 1), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, isCompacted: v.compacted || undefined }, cli: shell("waterclock", "topics", "create", v.topic, "--partitions", v.partitions, v.retention === "" ? "" : "--retention", v.retention === "" ? "" : `${v.retention}h`, v.compacted ? "--compacted" : "") }),
+    asked: (v) => ({ method: "POST", path: "/topics", body: { topic: v.topic, partitions: Number(v.partitions || 1), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, isCompacted: v.compacted || undefined }, cli: waterclock("topics", "create", v.topic, "--partitions", v.partitions, v.retention === "" ? "" : "--retention", v.retention === "" ? "" : `${v.retention}h`, v.compacted ? "--compacted" : "") }),
     done: (made) => { location.hash = `#/topics/${part(made.topic)}`; return `${made.topic} is there`; },
   });
 }
@@ -106,7 +107,7 @@ function one(at, topic) {
   const seen = browser(topic, () => info, at);
   const draw = () => get(query("/history", { topic })).then((found) => chart.set(columns(found, ["in", "out"]))).catch(() => {});
   const mayRead = may("read", { topic }); // what would be refused is not asked for, again and again
-  const refresh = mayRead ? setInterval(() => { load().catch(() => {}); draw(); }, 5000) : 0;
+  const refresh = mayRead ? every(5000, () => { load().catch(() => {}); draw(); }) : () => {};
   if (mayRead) {
     load().then(seen.load).catch((error) => settings.replaceChildren(h("p", { class: "notice bad" }, error.message)));
     draw();
@@ -115,14 +116,14 @@ function one(at, topic) {
   const settle = () => act({
     title: `Settings of ${topic}`, label: "Change",
     fields: [{ name: "partitions", title: "Partitions: more, never fewer", kind: "number", min: "1", value: String(info?.partitions.length ?? 1) }, { name: "retention", title: "Keep messages for (hours; 0: for ever)", kind: "number", min: "0", value: info?.settings.retentionMs === undefined ? "" : String(info.settings.retentionMs / 3600000) }, { name: "retries", title: "Retries", kind: "number", min: "1", value: info?.settings.retriesMax === undefined ? "" : String(info.settings.retriesMax) }],
-    asked: (v) => ({ method: "PATCH", path: `/topics/${part(topic)}`, body: { partitions: number(v.partitions), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, retriesMax: number(v.retries) }, cli: shell("waterclock", "topics", "update", topic, "--partitions", v.partitions, ...(v.retention === "" ? [] : ["--retention", `${v.retention}h`]), ...(v.retries === "" ? [] : ["--retries", v.retries])) }),
+    asked: (v) => ({ method: "PATCH", path: `/topics/${part(topic)}`, body: { partitions: number(v.partitions), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, retriesMax: number(v.retries) }, cli: waterclock("topics", "update", topic, "--partitions", v.partitions, ...(v.retention === "" ? [] : ["--retention", `${v.retention}h`]), ...(v.retries === "" ? [] : ["--retries", v.retries])) }),
     done: () => { load(); return "Changed"; },
   });
   const remove = () => act({
     title: `Delete ${topic}`, label: "Delete for good", isDanger: true, note: "All its messages go, those to come included. Type its name to go on.",
     fields: [{ name: "name", title: "Name", required: true }],
     check: (v) => (v.name === topic ? "" : "That is not its name."),
-    asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: shell("waterclock", "topics", "delete", topic) }),
+    asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: waterclock("topics", "delete", topic) }),
     done: () => { location.hash = "#/topics"; return `${topic} is gone`; },
   });
   const own = topic.startsWith("__");
@@ -135,7 +136,7 @@ function one(at, topic) {
         may("admin", { topic }) && !own ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
       mayRead ? [h("div", { class: "grid" }, panel("Messages a second", chart.element), panel("Settings", settings)), panel("Partitions", partitions.element), seen.element] : unreadable("topic"),
     ].flat(),
-    close() { clearInterval(refresh); chart.close(); seen.close(); },
-    back: () => mayRead && load(),
+    close() { refresh(); chart.close(); seen.close(); },
+    back: () => mayRead && load(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
   };
 }
