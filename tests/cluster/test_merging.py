@@ -81,15 +81,16 @@ def test_counts_of_all_topics_are_of_all_nodes():
             counted_by_topic(("b", 2, 70)),
             counted_by_topic(),
             counted_by_topic(("b", 3, 60), ("a", 1, 80)),
+            counted_by_topic(("b", 1, 65)),
         ],
         "a",
     )
     assert merged == {
-        "total": 6,
+        "total": 7,
         "nextDueMs": 60,
         "topics": [
             {"topic": "a", "count": 1, "nextDueMs": 80},
-            {"topic": "b", "count": 5, "nextDueMs": 60},
+            {"topic": "b", "count": 6, "nextDueMs": 60},
         ],
     }
     nothing = HTTP_MERGES["countAllScheduled"](asked, [counted_by_topic(), counted_by_topic()], "a")
