@@ -6,6 +6,9 @@ from urllib.parse import quote
 from tests.browser.console import EVIL, SERIOUS, Console, narrow
 from tests.server.secure_serving import secure_node
 
+AUDIT_READ = "asked.map((one) => one.path).filter((path) => path.includes('/__audit/p'))"
+"""What of the audit the page has asked for."""
+
 
 def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_path, axe):
     with secure_node(tmp_path / "secure") as node:
@@ -45,6 +48,11 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
         console.go("audit", "createTopic")
         console.shows(EVIL)  # what was refused was about that
         assert page.value("document.querySelectorAll('main img').length") == 0
+        node.ask("POST", "/topics", node.admin, {"topic": "of.late"})
+        console.shows("of.late")
+        console.shows(EVIL)  # what was read before is there still, and is not asked for again
+        read = page.value(AUDIT_READ)
+        assert len(set(read)) == len(read) > 1
         console.page.value(f"void ({axe})" if axe.startswith("(") else axe + ";0")
         for theme in ("light", "dark", "dark, on a phone", "light, on a phone"):
             colour, _, where = theme.partition(", ")

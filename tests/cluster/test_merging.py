@@ -70,23 +70,30 @@ def http_counted(node: str, total: int, **counts: list[int]) -> HttpAnswer:
 
 
 def test_counts_of_all_topics_are_of_all_nodes():
-    def told(*topics: tuple[str, int, int]) -> HttpAnswer:
+    def counted_by_topic(*topics: tuple[str, int, int]) -> HttpAnswer:
         found = [{"topic": t, "count": n, "nextDueMs": due} for t, n, due in topics]
         return HttpAnswer("a", (), {"total": 0, "nextDueMs": 0, "topics": found})
 
     asked: Any = None
     merged = HTTP_MERGES["countAllScheduled"](
-        asked, [told(("b", 2, 70)), told(), told(("b", 3, 60), ("a", 1, 80))], "a"
+        asked,
+        [
+            counted_by_topic(("b", 2, 70)),
+            counted_by_topic(),
+            counted_by_topic(("b", 3, 60), ("a", 1, 80)),
+            counted_by_topic(("b", 1, 65)),
+        ],
+        "a",
     )
     assert merged == {
-        "total": 6,
+        "total": 7,
         "nextDueMs": 60,
         "topics": [
             {"topic": "a", "count": 1, "nextDueMs": 80},
-            {"topic": "b", "count": 5, "nextDueMs": 60},
+            {"topic": "b", "count": 6, "nextDueMs": 60},
         ],
     }
-    nothing = HTTP_MERGES["countAllScheduled"](asked, [told(), told()], "a")
+    nothing = HTTP_MERGES["countAllScheduled"](asked, [counted_by_topic(), counted_by_topic()], "a")
     assert nothing == {"total": 0, "nextDueMs": 0, "topics": []}
 
 

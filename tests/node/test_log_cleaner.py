@@ -125,13 +125,16 @@ async def test_a_topic_may_keep_less_than_the_node_or_all(tmp_path):
     async with opened(tmp_path, config=config) as hosts:
         short = await hosts.topic("short")
         kept = await hosts.topics.create("kept", TopicSettings(retention_bytes=0))
-        await fill(short, 60)
-        await fill(kept, 60)
+        # Less than the node itself can be configured to keep.
+        least = await hosts.topics.create("least", TopicSettings(retention_bytes=1))
+        for topic in (short, kept, least):
+            await fill(topic, 60)
         await keeper(hosts, Readers()).once()
-        first_short, first_kept = min(offsets(short)), min(offsets(kept))
+        first_short, first_kept, first_least = (min(offsets(t)) for t in (short, kept, least))
 
     assert first_short > 30
     assert first_kept == 0
+    assert first_least > first_short
 
 
 async def test_a_compacted_topic_keeps_the_latest_of_each_key_and_what_is_unread(tmp_path):

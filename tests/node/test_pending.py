@@ -12,9 +12,9 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
 from waterclock.model.views import CancelCount, TopicSettings
 from waterclock.node.schedule.named_changes import Named
-from waterclock.node.schedule.pending_pages import Page
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.pending_ids import IdSearch
+from waterclock.node.schedule.pending_pages import Page
 from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
 from waterclock.storage.rewrite import Wanted, rewrites
 

@@ -52,7 +52,8 @@ async def test_messages_of_all_topics_are_one_list_by_due_time(tmp_path):
             ["a1"],
         ]
         one_by_one = [["a2"], ["a3"], ["b2"], ["c1"], ["c2"], ["b1"], ["a1"]]
-        assert await ids_by_page(client, "limit=1") == one_by_one
+        # That nothing follows is known once it was looked for.
+        assert await ids_by_page(client, "limit=1") == [*one_by_one, []]
         assert await ids_by_page(client, "key=ada") == [["c1", "c2", "b1"]]
         assert await ids_by_page(client, "keyPrefix=ada&limit=2") == [["c1", "c2"], ["b1", "a1"]]
         due_ms = it.node.clock.now_ms() + 2 * HOUR_MS

@@ -6,9 +6,17 @@ segments only, and where groups are waited for, none that one has yet to read.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from waterclock.model.sections import RetentionConfig
+
+class Bounds(Protocol):
+    """What is kept: that of a node's configuration, or of a topic."""
+
+    @property
+    def age_ms(self) -> int | None: ...
+
+    @property
+    def bytes(self) -> int | None: ...
 
 
 class SegmentFacts(NamedTuple):
@@ -21,7 +29,7 @@ class SegmentFacts(NamedTuple):
 
 def expired_end(
     closed: Sequence[SegmentFacts],
-    config: RetentionConfig,
+    config: Bounds,
     *,
     start: int,
     active_bytes: int,

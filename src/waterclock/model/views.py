@@ -13,8 +13,8 @@ from enum import IntEnum
 import msgspec
 
 from waterclock.model.clock import time_of
-from waterclock.model.effective_settings import EffectiveSettings
 from waterclock.model.message import Message
+from waterclock.model.topics.effective_settings import EffectiveSettings
 
 
 class View(msgspec.Struct, frozen=True, rename="camel"):

@@ -19,9 +19,9 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from waterclock.model.config import Config
-from waterclock.model.effective_settings import retention_of
 from waterclock.model.errors import StorageFailed, WaterclockError
 from waterclock.model.ids import Offset
+from waterclock.model.topics.effective_settings import retention_of
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost

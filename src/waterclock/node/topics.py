@@ -22,7 +22,6 @@ import msgspec
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.effective_settings import EffectiveSettings, delivery_of
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
@@ -36,6 +35,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.names import check_not_own, check_topic_name, is_own
 from waterclock.model.sections import DeliveryConfig
+from waterclock.model.topics.effective_settings import EffectiveSettings, delivery_of
 from waterclock.model.units import DAY_MS
 from waterclock.model.views import Position, TopicInfo, TopicSettings
 from waterclock.node.detached import run_detached

@@ -26,14 +26,13 @@ from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.frame import Frame, FrameType, encode_header
 from waterclock.log.id_index.runs import IdEntries
 from waterclock.log.recovery import header_crc
-from waterclock.log.retention import SegmentFacts, expired_end
+from waterclock.log.retention import Bounds, SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.log.sidecars.derived import Derived
 from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sidecar import SidecarKind, sidecar_name
 from waterclock.model.errors import Damaged, StorageFull
 from waterclock.model.ids import Offset
-from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
 from waterclock.storage.folders.folder import TEMPORARY, Bytes, File, create_temporary
 from waterclock.storage.folders.write_out import write_in_steps
@@ -68,7 +67,7 @@ class Wanted:
 
 def retained_from(
     store: "PartitionStore",
-    config: RetentionConfig,
+    config: Bounds,
     *,
     now_ms: int,
     consumed_end: int | None,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from waterclock.model.cluster_views import PlacementView
-from waterclock.model.effective_settings import effective_settings
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.topics.effective_settings import effective_settings
 from waterclock.model.views import GroupInfo, JobRun, TopicSettings
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node

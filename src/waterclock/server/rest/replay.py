@@ -12,8 +12,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
+from waterclock.model.units import MIB
 from waterclock.model.views import Position, ReplayInfo
 from waterclock.node.node import Node
+from waterclock.node.replay.key_search import BYTES_MAX, ROWS_MAX, KeySearch
 from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
 from waterclock.node.replay.replays import Replay, ReplayBatch
@@ -55,6 +57,16 @@ class ReadParameters(AnyTopicParameters):
     partition: Annotated[Partition, Meta(examples=[0])]
     offset: Annotated[Offset, Meta(description="From this one on.")] = 0
     count: Annotated[Offset, Meta(description="So many messages; 0 is all there are.")] = 0
+    key: (
+        Annotated[
+            str,
+            Meta(
+                description=f"Only of this key, among the next {ROWS_MAX:,} messages or "
+                f"{BYTES_MAX // MIB} MiB; the last line says where to go on."
+            ),
+        ]
+        | None
+    ) = None
 
 
 class ReplayedResponse(MessageResponse, kw_only=True):
@@ -67,6 +79,12 @@ class ReplayedResponse(MessageResponse, kw_only=True):
     """How many there were, at the end."""
     ends: list[Position] | UnsetType = UNSET
     """Of a replay with a name: what to report once all of it is processed."""
+    looked_at: int | UnsetType = UNSET
+    """Messages among which those of a key were looked for, at the end."""
+    next_offset: int | UnsetType = UNSET
+    """Where the search for a key goes on, at its end."""
+    is_at_end: bool | UnsetType = UNSET
+    """Whether the search has come to where the partition ended when it began."""
 
 
 class NameParameters(RequestModel):
@@ -103,8 +121,14 @@ class ReplayApi:
         asked = parameters_of(request, ReadParameters)
         offsets = OffsetRange(asked.offset, asked.count)
         wanted = ReplayRequest(asked.topic, (asked.partition,), None, offsets)
-        replay = await self._node.replays.begin(wanted)
-        return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
+        if asked.key is None:
+            replay = await self._node.replays.begin(wanted)
+            return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
+        # The search counts what it finds, and not what it looks at.
+        everything = msgspec.structs.replace(wanted, offsets=OffsetRange(asked.offset))
+        search = KeySearch(asked.key.encode(), start=asked.offset, count=asked.count)
+        replay = await self._node.replays.begin(everything)
+        return Streamed(200, _found(replay, search), JSON_LINES, on_over=replay.close)
 
     async def done(self, request: Request) -> Response:
         """Take note of how far a reader has come."""
@@ -186,6 +210,27 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
         finished=True,
         messages=replay.messages,
         ends=_at(replay.ends) if replay.name else UNSET,
+    )
+    yield msgspec.json.encode(last) + b"\n"
+
+
+async def _found(replay: Replay, search: KeySearch) -> AsyncIterator[bytes]:
+    """Yield lines of the messages of a key, and how far it was looked for them."""
+    (end,) = replay.ends.values()
+    async for batch in replay:
+        picked = search.pick(batch)
+        for piece in [] if picked is None else _pieces(picked):
+            yield piece
+        if search.is_over:
+            break
+    else:
+        search.next_offset = max(search.next_offset, end)
+    last = ReplayedResponse(
+        finished=True,
+        messages=search.found,
+        looked_at=search.rows,
+        next_offset=search.next_offset,
+        is_at_end=search.next_offset >= end,
     )
     yield msgspec.json.encode(last) + b"\n"
 

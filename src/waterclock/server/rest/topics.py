@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from waterclock.model.effective_settings import effective_settings
 from waterclock.model.errors import Busy
+from waterclock.model.topics.effective_settings import effective_settings
 from waterclock.model.units import HOUR_MS
 from waterclock.model.views import NodeInfo, Position, TopicInfo, TopicSettings
 from waterclock.node.node import Node

@@ -20,12 +20,21 @@ export function audit(at) {
     { title: "Times", kind: "num", hide: true, cell: (row) => count(row.count) },
   ], { key: (row) => row.at, none: "Nothing was refused or changed." });
   const show = () => { const wanted = search.value.toLowerCase(); table.update(rows.filter((row) => JSON.stringify(row).toLowerCase().includes(wanted)).slice(0, 200)); };
-  const load = async () => {
+  const read = new Map(); // how far each partition was read: what comes later is all that is asked for
+  const news = async () => {
     const { partitions } = await get("/topics/__audit");
-    const found = await Promise.all(partitions.filter((each) => each.endOffset > 0).map((each) => messages("__audit", each.partition, Math.max(each.startOffset, each.endOffset - READ), READ)));
-    rows = found.flat().map((m) => ({ ...JSON.parse(m.value), at: `${m.partition}/${m.offset}` })).sort((a, b) => b.time_ms - a.time_ms);
+    const from = (each) => Math.max(each.startOffset, each.endOffset - READ, read.get(each.partition) ?? 0);
+    const found = await Promise.all(partitions.filter((each) => from(each) < each.endOffset).map((each) => messages("__audit", each.partition, from(each), READ)));
+    const known = new Map(rows.map((row) => [row.at, row]));
+    for (const m of found.flat()) {
+      known.set(`${m.partition}/${m.offset}`, { ...JSON.parse(m.value), at: `${m.partition}/${m.offset}` });
+      read.set(m.partition, Math.max(read.get(m.partition) ?? 0, m.offset + 1));
+    }
+    rows = [...known.values()].sort((a, b) => b.time_ms - a.time_ms).slice(0, READ * partitions.length);
     show();
   };
+  let reading = null; // one at a time: two would ask for the same
+  const load = () => (reading ??= news().finally(() => { reading = null; }));
   load().catch((error) => { if (error.status === 404) table.none.textContent = "This node keeps no audit: security.audit turns it on."; else toast(error.message, true); });
   const refresh = every(5000, () => load().catch(() => {}));
   return { element: [h("div", { class: "head" }, h("h1", {}, "Audit"), h("span", { class: "grow" }), search), panel("The last entries", table.element)], close: refresh, back: load };

@@ -5,7 +5,7 @@ them would have to know the node's configuration. Here is one answer, with nothi
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -35,13 +35,21 @@ class EffectiveSettings(msgspec.Struct, frozen=True, rename="camel"):
     """Of a publish that does not say."""
 
 
-def retention_of(own: "TopicSettings", node: "RetentionConfig") -> "RetentionConfig":
+class Retention(NamedTuple):
+    """When messages of a topic go. A topic may keep less than a node can be configured to."""
+
+    age_ms: int | None
+    bytes: int | None
+    wait_for_groups: bool
+
+
+def retention_of(own: "TopicSettings", node: "RetentionConfig") -> Retention:
     """Return when messages of a topic go."""
     age_ms = node.age_ms if own.retention_ms is None else own.retention_ms or None
     size = node.bytes if own.retention_bytes is None else own.retention_bytes or None
     waits = own.retention_wait_for_groups
     waits = node.wait_for_groups if waits is None else waits
-    return replace(node, age_ms=age_ms, bytes=size, wait_for_groups=waits)
+    return Retention(age_ms, size, waits)
 
 
 def delivery_of(own: "TopicSettings", node: "DeliveryConfig") -> "DeliveryConfig":

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from waterclock.model.config import Config
-from waterclock.model.effective_settings import effective_settings
 from waterclock.model.sections import ClusterConfig, RetentionConfig, TopicsConfig
+from waterclock.model.topics.effective_settings import effective_settings
 from waterclock.model.views import TopicSettings
 
 ALONE = Config(

@@ -1,0 +1,1 @@
+"""What is said about topics, and what follows from it."""
