@@ -45,7 +45,7 @@ class LedBy:
         return (self.leader,)
 
 
-def no_copy() -> NoReturn:
+def no_copy(*, was_here: bool) -> NoReturn:
     raise AssertionError("there is no copy here")
 
 

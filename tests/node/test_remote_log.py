@@ -1,6 +1,7 @@
 """A log that another node has, as it is read here: the same frames, pulled when they are wanted."""
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 
@@ -56,8 +57,12 @@ class Elsewhere:
         return LogAnswer(start, end, start, log_id, 7, frames, next_offset, positions)
 
 
+def no_copy(*, was_here: bool) -> NoReturn:
+    raise AssertionError("there is no copy here")
+
+
 def host_of(elsewhere: Elsewhere | None) -> PartitionHost:
-    host = PartitionHost("orders", 0, ManualClock(0), opening=lambda: pytest.fail("no copy"))
+    host = PartitionHost("orders", 0, ManualClock(0), opening=no_copy)
     host.reads = elsewhere
     return host
 
