@@ -72,6 +72,7 @@ CASES = {
         "efficiency_100ms": SHARE,
     },
     "dispatch": {"end_to_end": RATE, "takeover_s": "s"},
+    "lease": {"lease_500ms_without_leader_s": "s", "lease_1000ms_without_leader_s": "s"},
     "hot_stream": {
         "everywhere_gain": "times one node's rate",
         "apart_gain": "times one node's rate",
@@ -111,13 +112,13 @@ CASES = {
 
 LONG = {
     "spark", "burrow", "schedule", "security", "quota", "hot_stream", "dispatch", "latency",
-    "partitions", "processes",
+    "partitions", "processes", "lease",
 }  # fmt: skip
 """They take seconds of CPU however little they measure: `make bench-smoke` runs them. What is left
 has every kind of a benchmark: a process, a log, clients of a node, and streams."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 
-NEEDS_REDIS = {"dispatch"}
+NEEDS_REDIS = {"dispatch", "lease"}
 """What is measured there works on Redis itself, ours too."""
 
 
