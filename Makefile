@@ -15,7 +15,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
+BENCHES := cli log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

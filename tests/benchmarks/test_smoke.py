@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 RATE = "messages/s"
 SHARE = "of workers ÷ work time"
 CASES = {
-    "start": {
+    "cli": {
         f"{case}_{what}": "s"
-        for case in ("publish", "send", "topics", "help", "ready")
+        for case in ("publish", "send", "topics", "help", "up_ready")
         for what in ("cpu_s", "s")
     },
     # Not what pages and an idle node cost: at this size that may be below a tick of the processor.
