@@ -33,7 +33,7 @@ RATE, SECONDS = 1_000, 4
 LATENCY = "1k"
 ACK_P99_BAR = Bar(10, is_floor=False)
 RATIO_BARS = {
-    f"publish_rf3_{BATCH}{suffix}_vs_{peer}": bar
+    f"publish_rf3{suffix}_vs_{peer}": bar
     for suffix in CONNECTIONS
     for peer, bar in (("jetstream", Bar(2)), ("kafka", Bar(1)))
 }
@@ -114,8 +114,9 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
     if not report.results:
         return
     for suffix in CONNECTIONS:
-        rate = f"publish_rf3_{BATCH}{suffix}"
-        compare(report, rate, {peer: f"{peer}_{rate}" for peer in ("jetstream", "kafka")})
+        rate, name = f"publish_rf3_{BATCH}{suffix}", f"publish_rf3{suffix}"
+        theirs = {peer: f"{peer}_{rate}" for peer in ("jetstream", "kafka")}
+        compare(report, rate, theirs, name=name)
     ack = f"publish_ack_{LATENCY}_p99_ms"
     compare(report, ack, {peer: f"{peer}_{ack}" for peer in ("jetstream", "kafka")})
     report.results[:] = [
