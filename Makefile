@@ -239,6 +239,9 @@ cover: $(SPARK)  ## The tests with branch coverage
 bench-smoke: $(SPARK)  ## A tiny run of every benchmark, those that are too long for make test among them
 	@WATERCLOCK_SMOKE_ALL=1 $(PYTEST) -q tests/benchmarks/test_smoke.py
 
+record: $(SPARK)  ## Record every benchmark in RESULTS.md, on a machine with nothing else to do (hours)
+	@$(BIN)/python -m benchmarks.record_all $(BENCHES)
+
 bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
 
 $(BENCHES:%=bench-%): bench-%: $(STAMP)
