@@ -22,6 +22,7 @@ from benchmarks.harness import Bar, Report, scaled, whole_batches
 from benchmarks.latency import results
 from benchmarks.node import replicating
 from benchmarks.peers import kafka, nats
+from benchmarks.peers.lineup import NODES
 from benchmarks.peers.server import Server
 
 ROUNDS = 5
@@ -37,8 +38,7 @@ RATIO_BARS = {
     for suffix in CONNECTIONS
     for peer, bar in (("jetstream", Bar(2)), ("kafka", Bar(1)))
 }
-OURS = "waterclock"
-"""Nodes that cannot replicate are left out as a peer would be, with the reason."""
+OURS = NODES
 
 
 def rate_cases(server: str, function: str, **more: object) -> list[Case]:
@@ -111,8 +111,6 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
         if case.name in watches:
             found = results(prefix_of(server), LATENCY, watches[case.name])
             (report.results if server == OURS else report.peers).extend(found)
-    if not report.results:
-        return
     for suffix in CONNECTIONS:
         rate, name = f"publish_rf3_{BATCH}{suffix}", f"publish_rf3{suffix}"
         theirs = {peer: f"{peer}_{rate}" for peer in ("jetstream", "kafka")}
