@@ -27,7 +27,7 @@ from benchmarks.contest import compare
 from benchmarks.harness import Bar, Report, Result, Tick, rounds_of, scale
 from benchmarks.machine import facts, scratch_folder
 from benchmarks.peers import nats, redis
-from benchmarks.peers.cache import Absent, debian
+from benchmarks.peers.cache import Absent
 from benchmarks.peers.lineup import is_wanted
 from benchmarks.recording import options_of
 
@@ -90,7 +90,7 @@ class CommandLine:
         """Add what came of the peers that were there in every round."""
         for case, samples in self._samples.items():
             if case.partition("_")[0] in self._peers:
-                note = "asked every 20 ms" if "ready" in case else ""
+                note = "asked every 20 ms, then for its version" if "ready" in case else ""
                 self._report.peers.append(Result(case, samples, "s", note=note))
 
     def _round(self, folder: Path) -> None:
@@ -128,7 +128,7 @@ class CommandLine:
         self._take(f"{name}_cpu_s", cpu)
 
     def _redis(self, folder: Path) -> None:
-        its = debian("redis-tools", ["redis-cli"])
+        its = redis.programs()  # with what it depends on: its command
         begun = time.perf_counter()
         with redis.running(folder) as server:
             self._take("redis_up_ready_s", time.perf_counter() - begun)

@@ -44,7 +44,7 @@ def _agent(folder: Path, ports: dict[str, int]) -> AbstractContextManager[Server
         f"-rpc-addr=127.0.0.1:{free_port()}", "-profile=local", *joined,
     ]  # fmt: skip
     log, environ = folder / "output.log", its.environ()
-    is_ready = partial(_has_line, log, "Serf agent running!")
+    is_ready = partial(_has_line, log, f"EventMemberJoin: {name}")
     return started(command, folder=folder, port=ports[name], environ=environ, is_ready=is_ready)
 
 

@@ -27,7 +27,7 @@ def beside(report, tmp_path, monkeypatch, *, script):
     command = tmp_path / "redis-cli"
     command.write_text(script)
     command.chmod(0o755)
-    monkeypatch.setattr(cli, "debian", lambda package, programs: Programs(tmp_path))
+    monkeypatch.setattr("benchmarks.peers.redis.programs", lambda: Programs(tmp_path))
     monkeypatch.setattr("benchmarks.peers.redis.running", redis_running)
     monkeypatch.setenv("BENCH_PEERS", "redis")
     line = cli.CommandLine(report, tmp_path, lambda step: None)
