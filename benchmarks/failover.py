@@ -9,8 +9,9 @@ has an acknowledgement of a message that it began to publish after that; `all_ac
 them has. Nobody sees an error: an error ends the benchmark. `rolling_worst_stall_ms` is the longest
 that one publish took while the nodes are restarted one after the other, as for an update. `p99` is
 of single messages at a steady rate, with and without a follower that stands still. `detect_s` is
-the time from a kill until both others take the member for dead, and beside it that of Serf's
-agents; `gossip_idle_bytes_s` what a node sends meanwhile if nothing happens. Then a topic of 1,000
+the time from a kill until both others take the member for failed, looked at every 50 ms, and beside
+it that of Serf's agents (`detect_stop_s`: from its stop, which breaks no link);
+`gossip_idle_bytes_s` what a node sends meanwhile if nothing happens. Then a topic of 1,000
 partitions, 1,000 groups: what the nodes do when nothing is asked of them, and how long until each
 partition of a killed node takes messages.
 """
@@ -18,7 +19,7 @@ partition of a killed node takes messages.
 import argparse
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -181,16 +182,19 @@ class Failover:
         self._report.add("rolling_worst_stall_ms", found, "ms", note=note)
 
     def _detect(self) -> None:
-        found, theirs = [], []
+        """Let a member be killed, and stand still; beside the first, the same of Serf, in turn."""
+        killed, stopped, theirs = [], [], []
         peer = serf if is_wanted("serf") else None
         for number in range(rounds_of(DETECTIONS)):
             self._tick("detect_s")
             victim = self._fleet.leader(TOPIC)
-            begun = time.perf_counter()
-            self._fleet.kill(victim)
-            wait_until(partial(self._is_known_dead, victim), f"the others know that {victim} died")
-            found.append(time.perf_counter() - begun)
+            killed.append(self._detected_s(self._fleet.kill, victim))
             self._fleet.start(victim)
+            self._fleet.wait_whole()
+            try:
+                stopped.append(self._detected_s(self._fleet.stop, victim))
+            finally:
+                self._fleet.go_on(victim)
             self._fleet.wait_whole()
             try:
                 if peer is not None:
@@ -198,12 +202,20 @@ class Failover:
             except Absent as reason:
                 self._report.notes.append(f"Absent: serf, because {reason}.")
                 peer = None
-        note = "SIGKILL of a node, asked every 50 ms; preset local"
-        self._report.add("detect_s", found, "s", note=note)
+        note = "SIGKILL of a node, whose links break at once"
+        self._report.add("detect_s", killed, "s", note=note)
+        note = "SIGSTOP of a node: by gossip alone, preset local"
+        self._report.add("detect_stop_s", stopped, "s", note=note)
         if peer is not None:
-            note = "the same of an agent, by the logs of the others; profile local"
+            note = "SIGKILL of an agent, by the logs of the others; profile local"
             self._report.peers.append(Result("serf_detect_s", theirs, "s", note=note))
             compare(self._report, "detect_s", {"serf": "serf_detect_s"}, name="detect")
+
+    def _detected_s(self, hurt: Callable[[str], None], victim: str) -> float:
+        begun = time.perf_counter()
+        hurt(victim)
+        wait_until(partial(self._is_known_dead, victim), f"the others know that {victim} is gone")
+        return time.perf_counter() - begun
 
     def _is_known_dead(self, name: str) -> bool:
         return not {"alive", "suspect"} & set(self._fleet.states_of(name))

@@ -99,6 +99,7 @@ CASES = {
         "failover_stop_s": "s",
         "rolling_worst_stall_ms": "ms",
         "detect_s": "s",
+        "detect_stop_s": "s",
         "gossip_idle_bytes_s": "B/s",
         "follower_stopped_p99_ms": "ms",
         "many_failover_s": "s",
