@@ -15,7 +15,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := start log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
+BENCHES := cli log publish consume schedule latency streams spark burrow dispatch lease security quota cluster topics failover hot_stream processes partitions console
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -238,6 +238,9 @@ cover: $(SPARK)  ## The tests with branch coverage
 
 bench-smoke: $(SPARK)  ## A tiny run of every benchmark, those that are too long for make test among them
 	@WATERCLOCK_SMOKE_ALL=1 $(PYTEST) -q tests/benchmarks/test_smoke.py
+
+record: $(SPARK)  ## Record every benchmark in RESULTS.md, on a machine with nothing else to do (hours)
+	@$(BIN)/python -m benchmarks.record_all $(BENCHES)
 
 bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
 

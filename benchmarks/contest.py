@@ -85,9 +85,9 @@ def cpu_note(watches: Sequence[Stopwatch]) -> str:
     return f"CPU s/M: server {server:.2f}, client {client:.2f}"
 
 
-def compare(report: Report, case: str, peers: Mapping[str, str]) -> None:
-    """Put `<case>_vs_<peer>` into the report, for each peer whose case was measured."""
+def compare(report: Report, case: str, peers: Mapping[str, str], *, name: str = "") -> None:
+    """Put `<case>_vs_<peer>`, or with another name, into the report, for each peer measured."""
     values = {result.case: result.value for result in (*report.results, *report.peers)}
     for peer, theirs in peers.items():
         if theirs in values:
-            report.ratios[f"{case}_vs_{peer}"] = values[case] / values[theirs]
+            report.ratios[f"{name or case}_vs_{peer}"] = values[case] / values[theirs]

@@ -3,19 +3,23 @@
     python -m benchmarks.failover              the table, then one line of JSON
     python -m benchmarks.failover --record     also writes RESULTS.md
 
-Publishers with a connection to each node publish one message after the other. `first_ack` is the
-time from the kill (or stop) of the partition's leader until one of them has an acknowledgement of
-a message that it began to publish after that; `all_acks` until each of them has. Nobody sees an
-error: an error ends the benchmark. `p99` is of single messages at a steady rate, with and without
-a follower that stands still. Then a topic of 1,000 partitions, 1,000 groups: what the nodes do when
-nothing is asked of them, and how long until each partition of a killed node takes messages again.
+Publishers with a connection to each node publish one message after the other. `failover_s` is the
+time from the kill of the partition's leader (`failover_stop_s`: from its stop) until one of them
+has an acknowledgement of a message that it began to publish after that; `all_acks` until each of
+them has. Nobody sees an error: an error ends the benchmark. `rolling_worst_stall_ms` is the longest
+that one publish took while the nodes are restarted one after the other, as for an update. `p99` is
+of single messages at a steady rate, with and without a follower that stands still. `detect_s` is
+the time from a kill until both others take the member for failed, looked at every 50 ms, and beside
+it that of Serf's agents (`detect_stop_s`: from its stop, which breaks no link);
+`gossip_idle_bytes_s` what a node sends meanwhile if nothing happens. Then a topic of 1,000
+partitions, 1,000 groups: what the nodes do when nothing is asked of them, and how long until each
+partition of a killed node takes messages.
 """
 
 import argparse
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -23,16 +27,33 @@ import numpy as np
 import uvloop
 
 from benchmarks.client import run_client
-from benchmarks.harness import Bar, Report, Tick, is_smoke, rounds_of, scale, scaled, whole_batches
+from benchmarks.contest import compare
+from benchmarks.harness import (
+    Bar,
+    Report,
+    Result,
+    Tick,
+    is_smoke,
+    rounds_of,
+    scale,
+    scaled,
+    whole_batches,
+)
 from benchmarks.machine import facts, fitting, scratch_folder
-from benchmarks.node.fleet import NODES, Fleet, running_fleet
+from benchmarks.node.fleet import NODES, Fleet, running_fleet, wait_until
+from benchmarks.node.publishers import acks_after, worst_stall_s
+from benchmarks.peers import serf
+from benchmarks.peers.cache import Absent
+from benchmarks.peers.lineup import is_wanted
 from benchmarks.peers.pacing import Schedule
 from benchmarks.peers.server import cpu_seconds
 from benchmarks.recording import options_of
-from waterclock.client.client import Client, connect
+from waterclock.client.client import connect
 
 KILLS = 20
 STOPS = 5
+ROLLS = 3
+DETECTIONS = 5
 PENDING_KILLS = 3
 PENDING = 10_000_000
 PENDING_BYTES = 250 * NODES
@@ -50,45 +71,6 @@ STOP_BAR = Bar(LEASE_S + 1, is_floor=False)
 P99_BAR = Bar(2, is_floor=False)
 IDLE_BAR = Bar(5, is_floor=False)
 MANY_BAR = Bar(5, is_floor=False)
-
-
-class Publishers:
-    """One a node, each with all addresses, its own node's first."""
-
-    def __init__(self, fleet: Fleet, stack: AsyncExitStack) -> None:
-        self._fleet = fleet
-        self._stack = stack
-        self._clients: list[Client] = []
-
-    async def connect(self, topic: str) -> None:
-        """Connect all of them, and publish once."""
-        addresses = [self._fleet.address(name) for name in self._fleet.names]
-        for number in range(len(addresses)):
-            turned = [*addresses[number:], *addresses[:number]]
-            client = await self._stack.enter_async_context(connect(turned))
-            await client.publish(topic, b"before")
-            self._clients.append(client)
-
-    async def acks_after(self, hurt: Callable[[], None], topic: str) -> list[float]:
-        """Hurt a node; return how long after that each publisher has its first acknowledgement."""
-        begun = time.perf_counter()
-        hurt()
-
-        async def first_ack(client: Client) -> float:
-            await client.publish(topic, b"after")
-            return time.perf_counter() - begun
-
-        async with asyncio.TaskGroup() as tasks:
-            acks = [tasks.create_task(first_ack(client)) for client in self._clients]
-        return sorted(ack.result() for ack in acks)
-
-
-async def acks_after(fleet: Fleet, topic: str, hurt: Callable[[], None]) -> list[float]:
-    """Let fresh publishers publish before and after a node is hurt."""
-    async with AsyncExitStack() as stack:
-        publishers = Publishers(fleet, stack)
-        await publishers.connect(topic)
-        return await publishers.acks_after(hurt, topic)
 
 
 async def p99_ms(address: str, topic: str) -> float:
@@ -154,12 +136,12 @@ class Failover:
             getattr(self, f"_{case}")()
 
     def _kill(self) -> None:
-        self._kills(TOPIC, "kill", KILLS, KILL_BAR, "SIGKILL of the leader")
+        self._kills(TOPIC, "failover", KILLS, KILL_BAR, "SIGKILL of the leader")
 
     def _pending(self) -> None:
         messages = self._fill()
         note = f"the same, {messages:,} pending"
-        self._kills(PENDING_TOPIC, "kill_10m", PENDING_KILLS, PENDING_BAR, note)
+        self._kills(PENDING_TOPIC, "failover_10m", PENDING_KILLS, PENDING_BAR, note)
 
     def _kills(self, topic: str, case: str, count: int, bar: Bar, note: str) -> None:
         found = []
@@ -183,13 +165,69 @@ class Failover:
             finally:
                 self._fleet.go_on(victim)
             self._fleet.wait_whole()
-        self._add("stop", found, STOP_BAR, f"SIGSTOP of the leader; the lease has {LEASE_S:g} s")
+        self._add(
+            "failover_stop", found, STOP_BAR, f"SIGSTOP of the leader; the lease has {LEASE_S:g} s"
+        )
 
     def _add(self, case: str, found: list[list[float]], bar: Bar, note: str) -> None:
-        self._report.add(
-            f"{case}_first_ack_s", [acks[0] for acks in found], "s", bar=bar, note=note
-        )
+        self._report.add(f"{case}_s", [acks[0] for acks in found], "s", bar=bar, note=note)
         self._report.add(f"{case}_all_acks_s", [acks[-1] for acks in found], "s")
+
+    def _rolling(self) -> None:
+        found = []
+        for _ in range(rounds_of(ROLLS)):
+            self._tick("rolling_worst_stall_ms")
+            found.append(self._do(worst_stall_s(self._fleet, TOPIC)) * 1_000)
+        note = f"SIGTERM and a start of {NODES} nodes, one after the other"
+        self._report.add("rolling_worst_stall_ms", found, "ms", note=note)
+
+    def _detect(self) -> None:
+        """Let a member be killed, and stand still; beside the first, the same of Serf, in turn."""
+        killed, stopped, theirs = [], [], []
+        peer = serf if is_wanted("serf") else None
+        for number in range(rounds_of(DETECTIONS)):
+            self._tick("detect_s")
+            victim = self._fleet.leader(TOPIC)
+            killed.append(self._detected_s(self._fleet.kill, victim))
+            self._fleet.start(victim)
+            self._fleet.wait_whole()
+            try:
+                stopped.append(self._detected_s(self._fleet.stop, victim))
+            finally:
+                self._fleet.go_on(victim)
+            self._fleet.wait_whole()
+            try:
+                if peer is not None:
+                    theirs.append(peer.detect_s(self._scratch / f"serf{number}"))
+            except Absent as reason:
+                self._report.notes.append(f"Absent: serf, because {reason}.")
+                peer = None
+        note = "SIGKILL of a node, whose links break at once"
+        self._report.add("detect_s", killed, "s", note=note)
+        note = "SIGSTOP of a node: by gossip alone, preset local"
+        self._report.add("detect_stop_s", stopped, "s", note=note)
+        if peer is not None:
+            note = "SIGKILL of an agent, by the logs of the others; profile local"
+            self._report.peers.append(Result("serf_detect_s", theirs, "s", note=note))
+            compare(self._report, "detect_s", {"serf": "serf_detect_s"}, name="detect")
+
+    def _detected_s(self, hurt: Callable[[str], None], victim: str) -> float:
+        begun = time.perf_counter()
+        hurt(victim)
+        wait_until(partial(self._is_known_dead, victim), f"the others know that {victim} is gone")
+        return time.perf_counter() - begun
+
+    def _is_known_dead(self, name: str) -> bool:
+        return not {"alive", "suspect"} & set(self._fleet.states_of(name))
+
+    def _gossip(self) -> None:
+        self._tick("gossip_idle_bytes_s")
+        before, begun = self._fleet.gossip_bytes(), time.perf_counter()
+        time.sleep(1 if is_smoke() else IDLE_S)
+        after, wall = self._fleet.gossip_bytes(), time.perf_counter() - begun
+        most = max(after[name] - before[name] for name in after) / wall
+        note = f"sent by UDP, the most of {NODES} nodes; preset local"
+        self._report.add("gossip_idle_bytes_s", [most], "B/s", note=note)
 
     def _follower(self) -> None:
         """Compare latencies, in turns, with a follower that goes and one that stands still."""
@@ -245,7 +283,8 @@ class Failover:
         time.sleep(1 if is_smoke() else IDLE_S)
         wall = time.perf_counter() - begun
         used = [(b - a) / wall * 100 for a, b in zip(before, map(cpu_seconds, groups), strict=True)]
-        self._report.add("many_idle_percent", [max(used)], "% of a core", bar=IDLE_BAR, note=what)
+        case = "idle_cpu_1000_partitions"
+        self._report.add(case, [max(used)], "% of a core", bar=IDLE_BAR, note=what)
 
     def _fill(self) -> int:
         self._tick("pending")
@@ -263,8 +302,11 @@ class Failover:
 
 CASES = {
     "follower": P99_ROUNDS,
+    "gossip": 1,
     "stop": STOPS,
     "kill": KILLS,
+    "detect": DETECTIONS,
+    "rolling": ROLLS,
     "many": MANY_KILLS,
     "pending": PENDING_KILLS,
 }

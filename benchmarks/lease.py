@@ -1,28 +1,33 @@
-"""How long should a dispatcher's lease be? `python -m benchmarks.lease` answers in lease.md.
+"""How long should a dispatcher's lease be? Answered in lease.md.
+
+    python -m benchmarks.lease              the table, then one line of JSON
+    python -m benchmarks.lease --record     also writes lease.md, its picture and RESULTS.md
 
 For each lease from 0.5 to 10 s, with both sources, a leader is killed over and over, and in another
 run paused for 0.3 to 3 s, as a stalled machine or a collector of garbage would. Counted are
 messages lost, written twice, handed out again and late, and leaders who lost their lease alive.
-Takes about nine minutes; `BENCH_SCALE=0.1` proves that it runs.
+Each case of RESULTS.md has two samples, one of each source. Takes about nine minutes; a smoke run
+has two leases only.
 """
 
 import argparse
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from benchmarks.harness import scaled, wrapped
+from benchmarks.harness import Bar, Report, Tick, is_smoke, scale, scaled, wrapped
 from benchmarks.lease_cell import LATE_S, PAUSE_S, Cell, Measured, Trouble, try_side_by_side
 from benchmarks.lease_plot import Panel, line_chart
-from benchmarks.machine import facts, scratch_folder, version
+from benchmarks.machine import Facts, facts, scratch_folder, version
+from benchmarks.recording import options_of
 from tests.dispatch.chaos.plan import SourceKind
 from tests.dispatch.chaos.stage import Stage
 from tests.kit.fork_server import ForkServer
 
 FOLDER = Path(__file__).parent
 LEASES_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+SMOKE_LEASES_S = (0.5, 1.0)
 DEFAULT_S = 2.0
 SOURCE_KINDS: tuple[SourceKind, ...] = ("stream", "pubsub")
 TROUBLES: tuple[Trouble, ...] = ("kills", "pauses")
@@ -35,7 +40,12 @@ HEADERS = (
 )  # fmt: skip
 
 
-def measure(seconds: float) -> list[Measured]:
+def leases_s() -> tuple[float, ...]:
+    """Give the leases of this run."""
+    return SMOKE_LEASES_S if is_smoke() else LEASES_S
+
+
+def measure(seconds: float, tick: Tick) -> list[Measured]:
     """Try everything, the four cells of a lease side by side."""
     found: list[Measured] = []
     with (
@@ -43,7 +53,8 @@ def measure(seconds: float) -> list[Measured]:
         ForkServer("tests.dispatch.chaos.program") as fork_server,
         Stage(folder / "redis", is_replicated=False) as stage,
     ):
-        for lease_s in LEASES_S:
+        for lease_s in leases_s():
+            tick(f"lease {lease_s:g} s")
             cells = [
                 Cell(source_kind, trouble, lease_s, RATE, max(seconds, 2 * lease_s + 5))
                 for trouble in TROUBLES
@@ -52,7 +63,6 @@ def measure(seconds: float) -> list[Measured]:
             place = folder / f"{lease_s:g}"
             found += try_side_by_side(cells, stage=stage, fork_server=fork_server, folder=place)
             stage.clear()
-            print(f"lease {lease_s:g} s done", file=sys.stderr)
     return sorted(found, key=lambda each: (_order(each.cell), each.cell.lease_s))
 
 
@@ -161,7 +171,7 @@ def verdict(found: Sequence[Measured]) -> list[str]:
     ]
 
 
-def page(found: Sequence[Measured], machine: dict[str, str | int | float], seconds: float) -> str:
+def page(found: Sequence[Measured], machine: Facts, seconds: float) -> str:
     """Return lease.md."""
     names = ("cpu", "cores", "memory_gb", "kernel", "python", "load_1m")
     about = ", ".join(f"{name} {machine[name]}" for name in names)
@@ -175,7 +185,7 @@ def page(found: Sequence[Measured], machine: dict[str, str | int | float], secon
             f" second for {seconds:g} s a row; the four rows of a lease run side by side. Kills"
             " come every lease + 4 s, and the killed is replaced; pauses (SIGSTOP) every 5 s, the"
             " same for every lease.",
-            "`python -m benchmarks.lease` writes this page.",
+            "`python -m benchmarks.lease --record` writes this page.",
             "",
             "![lost leases and late messages by lease](lease.svg)",
             "",
@@ -217,18 +227,47 @@ def picture(found: Sequence[Measured]) -> str:
     return line_chart("What the lease trades", panels, ticks=LEASES_S)
 
 
+def add_all(report: Report, found: Sequence[Measured]) -> None:
+    """Put what the table tells by lease, and over all, into the report."""
+    by_fault: list[tuple[str, Trouble, str, Callable[[Measured], float]]] = [
+        ("without_leader_s", "kills", "s", lambda each: median(each.take_overs or [0.0])),
+        ("late_by_kill", "kills", "messages", lambda each: each.late / max(1, each.faults)),
+        ("lost_by_pause", "pauses", "of pauses", lambda each: each.false / max(1, each.faults)),
+        ("late_by_pause", "pauses", "messages", lambda each: each.late / max(1, each.faults)),
+    ]
+    for name, trouble, unit, of in by_fault:
+        for lease_s in leases_s():
+            samples = [float(of(each)) for each in _one(found, trouble, lease_s)]
+            report.add(f"lease_{lease_s * 1_000:.0f}ms_{name}", samples, unit)
+    none = Bar(0, is_floor=False)
+    report.add("lost", [float(sum(each.lost for each in found))], "messages", bar=none)
+    twice = float(sum(each.written_twice for each in found))
+    report.add("written_twice", [twice], "messages", bar=none)
+
+
 def main() -> None:
-    """Measure, and write the page and the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write them")
-    arguments = parser.parse_args()
+    """Measure; write the page and the picture, if this run is to be recorded."""
+    # Not above: the processes this one starts would load it in vain.
+    from benchmarks.display import progress
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.lease", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    options = options_of(parser, what="lease.md, lease.svg and RESULTS.md")
     seconds = scaled(SECONDS, least=8)
     with scratch_folder() as folder:
-        machine = facts(folder)
-    found = measure(seconds)
-    (arguments.folder / "lease.md").write_text(page(found, machine, seconds))
-    (arguments.folder / "lease.svg").write_text(picture(found))
+        report = Report("lease", facts(folder, scale=scale()))
+    with progress("lease", steps=len(leases_s())) as tick:
+        found = measure(seconds, tick)
+    add_all(report, found)
+    report.finish()
+    if options.record:
+        report.record("python -m benchmarks.lease --record")
+        (FOLDER / "lease.md").write_text(page(found, report.machine, seconds))
+        (FOLDER / "lease.svg").write_text(picture(found))
     print("\n".join(table(found)))
+    report.publish()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from benchmarks.harness import Bar, Report, scaled, whole_batches
 from benchmarks.latency import results
 from benchmarks.node import replicating
 from benchmarks.peers import kafka, nats
+from benchmarks.peers.lineup import NODES
 from benchmarks.peers.server import Server
 
 ROUNDS = 5
@@ -33,12 +34,11 @@ RATE, SECONDS = 1_000, 4
 LATENCY = "1k"
 ACK_P99_BAR = Bar(10, is_floor=False)
 RATIO_BARS = {
-    f"publish_rf3_{BATCH}{suffix}_vs_{peer}": bar
+    f"publish_rf3{suffix}_vs_{peer}": bar
     for suffix in CONNECTIONS
     for peer, bar in (("jetstream", Bar(2)), ("kafka", Bar(1)))
 }
-OURS = "waterclock"
-"""Nodes that cannot replicate are left out as a peer would be, with the reason."""
+OURS = NODES
 
 
 def rate_cases(server: str, function: str, **more: object) -> list[Case]:
@@ -111,11 +111,10 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
         if case.name in watches:
             found = results(prefix_of(server), LATENCY, watches[case.name])
             (report.results if server == OURS else report.peers).extend(found)
-    if not report.results:
-        return
     for suffix in CONNECTIONS:
-        rate = f"publish_rf3_{BATCH}{suffix}"
-        compare(report, rate, {peer: f"{peer}_{rate}" for peer in ("jetstream", "kafka")})
+        rate, name = f"publish_rf3_{BATCH}{suffix}", f"publish_rf3{suffix}"
+        theirs = {peer: f"{peer}_{rate}" for peer in ("jetstream", "kafka")}
+        compare(report, rate, theirs, name=name)
     ack = f"publish_ack_{LATENCY}_p99_ms"
     compare(report, ack, {peer: f"{peer}_{ack}" for peer in ("jetstream", "kafka")})
     report.results[:] = [

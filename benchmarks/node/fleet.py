@@ -18,6 +18,7 @@ from benchmarks.peers.server import Server, free_port, started
 NODES = 3
 WAIT_S_MAX = 120.0
 PAUSE_S = 0.05
+GOSSIP_SENT = 'waterclock_gossip_bytes_total{direction="sent"}'
 Command = list[str | Path]
 
 
@@ -110,6 +111,21 @@ class Fleet:
         """Let it go on."""
         os.killpg(self._servers[name].group, signal.SIGCONT)
 
+    def restart(self, name: str) -> None:
+        """Ask a node to end, as an update does, and start it again; wait until it is in step."""
+        self._servers[name].stop()
+        self.start(name)
+        self.wait_whole()
+
+    def states_of(self, name: str) -> list[str]:
+        """Give what the other nodes take a node for."""
+        others = [self.layout.ports[each][1] for each in self.names if each != name]
+        return [members_of(http_port).get(name, "gone") for http_port in others]
+
+    def gossip_bytes(self) -> dict[str, float]:
+        """Give how many bytes of gossip each node has sent so far."""
+        return {name: gossip_bytes_of(port) for name, (_, port) in self.layout.ports.items()}
+
     def partitions(self, of: str | None = None) -> list[dict[str, Any]]:
         """Give the partitions as a node sees them; the first that answers, if none is named."""
         for name in self.names if of is None else [of]:
@@ -171,11 +187,28 @@ def wait_until(check: Callable[[], bool], what: str) -> None:
 
 def partitions_of(http_port: int) -> list[dict[str, Any]]:
     """Ask a node for the replicated partitions."""
+    found: list[dict[str, Any]] = json.loads(_get(http_port, "/cluster/replication")).get(
+        "partitions", []
+    )
+    return found
+
+
+def members_of(http_port: int) -> dict[str, str]:
+    """Ask a node which members it knows of, each with its state."""
+    members = json.loads(_get(http_port, "/cluster/members"))["members"]
+    return {each["name"]: each["state"] for each in members}
+
+
+def gossip_bytes_of(http_port: int) -> float:
+    """Ask a node how many bytes of gossip it has sent."""
+    lines = _get(http_port, "/metrics").decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(GOSSIP_SENT))
+
+
+def _get(http_port: int, path: str) -> bytes:
     connection = http.client.HTTPConnection("localhost", http_port, timeout=5)
     try:
-        connection.request("GET", "/cluster/replication")
-        answer = json.loads(connection.getresponse().read())
-        found: list[dict[str, Any]] = answer.get("partitions", [])
-        return found
+        connection.request("GET", path)
+        return connection.getresponse().read()
     finally:
         connection.close()

@@ -12,8 +12,8 @@ from benchmarks.peers.server import Server
 Opener = Callable[[Path], AbstractContextManager[Server]]
 """Starts a server in a folder."""
 Servers = dict[str, Server]
-OURS = "node"
-"""Our own; `node_tls` is one of them."""
+NODE, NODES = "node", "waterclock"
+"""Our own: one node, as `node_tls` is too; and several, whose version is that of their etcd."""
 
 
 def is_wanted(peer: str) -> bool:
@@ -25,11 +25,11 @@ def is_wanted(peer: str) -> bool:
 
 
 def _is_ours(peer: str) -> bool:
-    return peer.partition("_")[0] == OURS
+    return peer.partition("_")[0] in (NODE, NODES)
 
 
 def _name_version(report: Report, peer: str, server: Server) -> None:
-    if peer != OURS and "_" not in peer:
+    if peer != NODE and "_" not in peer:
         report.machine[peer] = server.version
 
 

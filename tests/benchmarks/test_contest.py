@@ -48,9 +48,18 @@ def test_a_peer_that_cannot_be_had_is_named_with_the_reason_and_the_others_run(r
     assert report.notes == ["Absent: a, because there is no such thing."]
 
 
-def test_our_own_node_must_be_there(report, tmp_path):
-    with pytest.raises(Absent), lineup(report, tmp_path, {"node": absent}, ignore):
+@pytest.mark.parametrize("ours", ["node", "waterclock"])
+def test_our_own_must_be_there(report, tmp_path, ours):
+    with pytest.raises(Absent), lineup(report, tmp_path, {ours: absent}, ignore):
         pass
+
+
+def test_our_own_are_never_left_out(report, tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_PEERS", "none")
+    openers = {"node": there, "node_tls": there, "waterclock": there}
+
+    with lineup(report, tmp_path, openers, ignore) as servers:
+        assert list(servers) == list(openers)
 
 
 def test_peers_can_be_left_out(report, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers import redis
-from benchmarks.peers.cache import Absent
+from benchmarks.peers.cache import Absent, debian
 from tests.stores.servers.registry import reason_to_skip
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 RATE = "messages/s"
 SHARE = "of workers ÷ work time"
 CASES = {
-    "start": {
+    "cli": {
         f"{case}_{what}": "s"
-        for case in ("publish", "send", "topics", "help", "ready")
+        for case in ("publish", "send", "topics", "help", "up_ready")
         for what in ("cpu_s", "s")
     },
     # Not what pages and an idle node cost: at this size that may be below a tick of the processor.
@@ -72,12 +72,37 @@ CASES = {
         "efficiency_100ms": SHARE,
     },
     "dispatch": {"end_to_end": RATE, "takeover_s": "s"},
+    "lease": {"lease_500ms_without_leader_s": "s", "lease_1000ms_without_leader_s": "s"},
     "hot_stream": {
         "everywhere_gain": "times one node's rate",
         "apart_gain": "times one node's rate",
     },
     "processes": {
         f"{case}_gain": "times one process's rate" for case in ("streams", "hot_stream", "publish")
+    },
+    "cluster": {
+        "send_p50_front_ms": "ms",
+        "receive_p50_front_ms": "ms",
+        "forward_added_p50_ms": "ms",
+        "front_send_receive_ops": "operations/s",
+    },
+    "topics": {
+        "publish_rf3_1000": RATE,
+        "publish_rf3_1000_4c": RATE,
+        "publish_ack_1k_p99_ms": "ms",
+    },
+    # Not what idle nodes cost: at this size that may be below a tick of the processor.
+    "failover": {
+        "failover_s": "s",
+        "failover_all_acks_s": "s",
+        "failover_10m_s": "s",
+        "failover_stop_s": "s",
+        "rolling_worst_stall_ms": "ms",
+        "detect_s": "s",
+        "detect_stop_s": "s",
+        "gossip_idle_bytes_s": "B/s",
+        "follower_stopped_p99_ms": "ms",
+        "many_failover_s": "s",
     },
     "quota": {
         "grpc_p99_alone_ms": "ms",
@@ -111,14 +136,16 @@ CASES = {
 
 LONG = {
     "spark", "burrow", "schedule", "security", "quota", "hot_stream", "dispatch", "latency",
-    "partitions", "processes",
+    "partitions", "processes", "lease", "cluster", "topics", "failover",
 }  # fmt: skip
 """They take seconds of CPU however little they measure: `make bench-smoke` runs them. What is left
 has every kind of a benchmark: a process, a log, clients of a node, and streams."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 
-NEEDS_REDIS = {"dispatch"}
+NEEDS_REDIS = {"dispatch", "lease"}
 """What is measured there works on Redis itself, ours too."""
+NEEDS_ETCD = {"topics", "failover"}
+"""Nodes that replicate have their partitions led as etcd says."""
 
 
 def last_line_of(bench, *, data):
@@ -139,7 +166,9 @@ def last_line_of(bench, *, data):
 def test_a_benchmark_measures_what_was_agreed_and_leaves_nothing_behind(bench, tmp_path):
     data = tmp_path / "data"
     if bench in NEEDS_REDIS:
-        require_redis()
+        require(redis.programs)
+    if bench in NEEDS_ETCD:
+        require(etcd)
 
     answer = last_line_of(bench, data=data)
 
@@ -156,10 +185,15 @@ def test_a_benchmark_measures_what_was_agreed_and_leaves_nothing_behind(bench, t
     assert processes_in(data) == []
 
 
-def require_redis():
-    """Skip where there is no Redis, and none can be fetched."""
+def etcd():
+    """Find etcd or fetch it."""
+    return debian("etcd-server", ["etcd"])
+
+
+def require(programs):
+    """Skip where a program is not there, and cannot be fetched."""
     try:
-        redis.programs()
+        programs()
     except Absent as absent:
         pytest.skip(reason_to_skip("debian", absent))
 

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from tests.cli.terminals import at_terminal
+from tests.kit.timed_lines import untimed
+from waterclock.cli.output.terminal import time_text
 
 
 def following(node, stream, *options):
@@ -23,14 +25,15 @@ def test_the_next_message_is_printed_for_people_pipes_or_machines(call, ask, top
     for message in ("hello", '{"n": 1}', "tab\there", '"quoted"'):
         call("send", topic, message)
 
-    assert call("receive", topic).stdout == "1  hello\n"
+    sent_ms = ask("receive", topic, "--resume", "earliest")["sent_ms"]
+    assert call("receive", topic).stdout == f"1  {time_text(sent_ms)}  hello\n"
     assert call("receive", topic, "--raw").stdout == '{"n": 1}\n'
     found = ask("receive", topic)
     assert (found["stream"], found["position"], found["message"]) == (topic, 3, "tab\there")
     assert found["missed"] == 0
     assert found["sent_ms"] > 0
     assert found["resume_token"]
-    assert call("receive", topic).stdout == "4  quoted\n"
+    assert untimed(call("receive", topic).stdout) == "4  quoted\n"
 
 
 def test_nothing_in_time_ends_with_one(call, topic):
@@ -55,11 +58,11 @@ def test_following_prints_all_and_what_comes_later(node, call, topic):
     call("send", topic, "one")
     with following(node, topic, "--limit", "2") as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "1  one\n"
+        assert untimed(process.stdout.readline()) == "1  one\n"
         call("send", topic, "two")
-        rest = process.communicate()
+        out, errors = process.communicate()
 
-    assert (process.returncode, rest) == (0, ("2  two\n", ""))
+    assert (process.returncode, untimed(out), errors) == (0, "2  two\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,7 +105,7 @@ def test_a_reader_that_goes_away_ends_it_also_if_nothing_more_comes(node, call, 
         f"{command} | head -1", shell=True, capture_output=True, text=True, check=False
     )
 
-    assert (run.stdout, run.stderr) == ("1  hello\n", "")
+    assert (untimed(run.stdout), run.stderr) == ("1  hello\n", "")
 
 
 def test_what_is_missing_is_told_on_the_side(call, ask, topic):
@@ -113,7 +116,7 @@ def test_what_is_missing_is_told_on_the_side(call, ask, topic):
 
     result = call("receive", topic, "--follow", "-n", 2, "--resume", token)
 
-    assert result.stdout == "4  3\n5  4\n"
+    assert untimed(result.stdout) == "4  3\n5  4\n"
     assert result.stderr.startswith("2 messages are missing here: ")
 
 
@@ -139,14 +142,14 @@ def test_a_named_consumer_goes_on_after_what_was_printed(node, call, topic):
         call("send", topic, number)
     options = ("--follow", "--consumer", "ada", "-n", 2)
 
-    assert call("receive", topic, *options).stdout == "1  0\n2  1\n"
+    assert untimed(call("receive", topic, *options).stdout) == "1  0\n2  1\n"
     with following(node, topic, "--consumer", "ada") as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "3  2\n"
+        assert untimed(process.stdout.readline()) == "3  2\n"
         process.send_signal(signal.SIGINT)
         process.communicate()
     call("send", topic, "last")
-    assert call("receive", topic, *options[:-1], 1).stdout == "6  last\n"
+    assert untimed(call("receive", topic, *options[:-1], 1).stdout) == "6  last\n"
 
 
 @pytest.mark.parametrize("lines", [1, 2])

@@ -19,6 +19,7 @@ import pytest
 import waterclock as package
 from tests.cli.terminals import at_terminal
 from tests.kit.ports import free_in_a_row
+from tests.kit.timed_lines import untimed
 from waterclock.security.folder import SecureFolder
 
 PORTS = ("--grpc-port", "0", "--http-port", "0", "--set", "cluster.gossip_port=0")
@@ -110,7 +111,7 @@ def test_a_message_that_one_node_took_is_received_through_the_other(cluster, at,
         stream = f"{topic}-{number}"
         sent = at(first, "send", stream, number)
         assert sent.exit_code == 0, sent.output
-        assert at(second, "receive", stream).stdout == f"1  {number}\n"
+        assert untimed(at(second, "receive", stream).stdout) == f"1  {number}\n"
 
 
 def test_nodes_share_the_secure_folder_and_let_in_nobody_without_a_credential(cluster, waterclock):

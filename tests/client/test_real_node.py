@@ -350,6 +350,13 @@ async def test_a_fetch_may_wait_longer_than_other_calls(tmp_path):
         assert fetched.table().num_rows == 0
 
 
+async def stored_ms(client, topic, count):
+    """Return when messages were stored, as those say that a subscription hands out."""
+    async with client.subscribe(topic, group="g") as messages:
+        times = [(await anext(messages)).appended for _ in range(count)]
+    return [round(each.timestamp() * 1_000) for each in times]
+
+
 async def test_frames_are_fetched_as_a_table(tmp_path):
     async with connected(tmp_path) as client:
         await client.publish_many("orders", [Message(b"%d" % n) for n in range(3)])
@@ -360,6 +367,7 @@ async def test_frames_are_fetched_as_a_table(tmp_path):
         table = fetched.table()
         assert table.column("offset").to_pylist() == [0, 1, 2, 4]
         assert table.column("value").to_pylist() == [b"0", b"1", b"2", b"3"]
+        assert table.column("append_ms").to_pylist() == await stored_ms(client, "orders", 4)
         assert (fetched.next_offset, fetched.start_offset, fetched.end_offset) == (5, 0, 5)
         raw = await client.fetch("orders", 0, 3, end_offset=4, deliverable_only=False)
         assert [frame.header.base_offset for frame in raw.frames()] == [3]

@@ -321,6 +321,7 @@ async def test_singles_wait_while_others_are_being_stored_and_then_go_together(
 
 async def test_singles_wait_for_others_where_the_last_ones_had_company(tmp_path, monkeypatch):
     monkeypatch.setattr(batcher_module, "BATCH_MESSAGES_MAX", COMPANY_MIN)
+    monkeypatch.setattr(batcher_module, "COMPANY_S", 3_600.0)
     async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
         publishes = GatedPublishes(monkeypatch)
         publishes.gate.set()
@@ -334,6 +335,16 @@ async def test_singles_wait_for_others_where_the_last_ones_had_company(tmp_path,
             await asyncio.gather(*calls)
 
         await publishes.came(COMPANY_MIN, COMPANY_MIN)
+
+
+async def test_a_lone_single_does_not_wait_for_company_that_was_long_ago(tmp_path, monkeypatch):
+    monkeypatch.setattr(batcher_module, "BATCH_MESSAGES_MAX", COMPANY_MIN)
+    monkeypatch.setattr(batcher_module, "COMPANY_S", 0.0)
+    async with opened(tmp_path) as hosts, batching(hosts, linger_ms=3_600_000) as batcher:
+        together = [batcher.publish("t", Message(b"x")) for _ in range(COMPANY_MIN)]
+        await asyncio.gather(*together)
+
+        assert (await batcher.publish("t", Message(b"alone"))).offset == COMPANY_MIN
 
 
 async def test_singles_wait_no_longer_than_they_may_for_others_to_be_stored(tmp_path, monkeypatch):

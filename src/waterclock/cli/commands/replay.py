@@ -62,7 +62,7 @@ def replay(
         raise BadInput("--compacted shows all there is: give no times and no --from-offset")
     if by_due and not (since or until):
         raise BadInput("--by-due needs --since or --until")
-    printer = MessagePrinter(form_of(as_json=as_json, is_raw=is_raw), with_times=True)
+    printer = MessagePrinter(form_of(as_json=as_json, is_raw=is_raw))
 
     async def work(client: "Client") -> int:
         messages = client.replay(

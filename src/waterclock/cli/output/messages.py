@@ -54,10 +54,8 @@ class StoredMessage(Protocol):
 class MessagePrinter:
     """Prints messages in one form: lines for people, JSON lines, or the values as they are."""
 
-    def __init__(self, form: Form, *, with_times: bool = False) -> None:
-        """With `with_times`, lines for people say when a message was stored; JSON always does."""
+    def __init__(self, form: Form) -> None:
         self._form = form
-        self._with_times = with_times
         self._out = console()
         self._value_chars = VALUE_CHARS if self._out.is_terminal else VALUE_CHARS_MAX
 
@@ -75,8 +73,7 @@ class MessagePrinter:
 
     def _line(self, message: StoredMessage, attempt: int | None) -> "Text":
         line = styled(f"{message.partition}/{message.offset}", style="dim")
-        if self._with_times:
-            line.append(f"  {time_text(millis_of(message.appended))}")
+        line.append(f"  {time_text(millis_of(message.appended))}")
         if message.key is not None:
             line.append(f"  {bytes_text(message.key, chars_max=KEY_CHARS)}", style="cyan not dim")
         line.append(f"  {value_text(message.value, self._value_chars)}", style="not dim")

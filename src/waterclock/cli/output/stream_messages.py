@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from waterclock.cli.output.messages import VALUE_CHARS, VALUE_CHARS_MAX, Form, millis_of
-from waterclock.cli.output.terminal import bytes_text, console, print_json, styled
+from waterclock.cli.output.terminal import bytes_text, console, print_json, styled, time_text
 
 if TYPE_CHECKING:
     from waterclock.client.streams.results import StreamMessage
@@ -33,10 +33,11 @@ class StreamPrinter:
         chars_max = VALUE_CHARS_MAX if self._out is None else VALUE_CHARS
         value = bytes_text(_text(message.value).encode(), chars_max=chars_max)
         missed = f"  ({message.missed:,} missed before it)" if message.missed else ""
+        place = f"{message.position}  {time_text(millis_of(message.sent))}"
         if self._out is None:
-            print(f"{message.position}  {value}{missed}", flush=True)
+            print(f"{place}  {value}{missed}", flush=True)
             return
-        line = styled(f"{message.position}", "dim").append(f"  {value}", style="not dim")
+        line = styled(place, "dim").append(f"  {value}", style="not dim")
         self._out.print(line.append(missed, style="yellow not dim"), soft_wrap=True)
         self._out.file.flush()
 

@@ -107,9 +107,9 @@ class ServerConfig(Section):
     ports reads, publishes and deletes: only where something else guards them."""
 
     linger_ms: Annotated[int, duration(0, 100)] = 2
-    """How long a single publish waits at most for others to share its batch; where few come and
-    none is being stored it does not wait. Longer makes larger batches and adds up to that much to
-    an answer; 0 batches only what came in the same turn of the loop."""
+    """How long a single publish over gRPC or HTTP waits at most for others to share its batch; one
+    that comes alone does not wait. Longer makes larger batches and adds up to that much to an
+    answer; 0 batches only what came in the same turn of the loop."""
 
     publish_bytes_max: Annotated[int, size(64 * KIB, 16 * GIB)] = 256 * MIB
     """Bytes of publishes being worked on; more are refused until some are answered. Higher absorbs

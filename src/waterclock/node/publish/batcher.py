@@ -1,17 +1,18 @@
 """Single publishes, batched: those that arrive within a few milliseconds share a batch.
 
 A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
-`linger_ms` for company where the last ones had some, and not at all once there are enough of them.
-Where they come one by one, waiting would cost each of them and save nothing: then a single goes at
-the end of this turn of the loop, and only what comes while it is on its way to the disk waits, for
-its answer or `linger_ms` (Nagle's rule, RFC 896). A batch that is refused is taken apart, so that
-no message is refused for a neighbour's mistake.
+`linger_ms` for company where the last ones had some a moment ago, and not at all once there are
+enough of them. Where they come one by one, waiting would cost each of them and save nothing: then a
+single goes at the end of this turn of the loop, and only what comes while it is on its way to the
+disk waits, for its answer or `linger_ms` (Nagle's rule, RFC 896). A batch that is refused is taken
+apart, so that no message is refused for a neighbour's mistake.
 """
 
 import asyncio
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -33,6 +34,9 @@ BATCH_BYTES_MAX = 4 * MIB
 COMPANY_MIN = 4
 """A batch of so many was worth waiting for. Lower makes callers that publish side by side cheaper
 for the node; higher spares more of those that do not from waiting."""
+COMPANY_S = 0.1
+"""How long after such a batch the next single waits for company. Shorter than the round trip of
+those who publish side by side, the first of them goes alone; longer makes more wait that are."""
 
 
 class PublishedOne(NamedTuple):
@@ -71,8 +75,8 @@ class PublishBatcher:
         self._open: dict[Destination, _PendingBatch] = {}
         self._in_flight: dict[Destination, int] = {}
         """How many batches are not answered yet, where there are any."""
-        self._has_company: WeakKeyDictionary[PartitionHost, bool] = WeakKeyDictionary()
-        """Whether the last batch was worth waiting for."""
+        self._company_until_s: WeakKeyDictionary[PartitionHost, float] = WeakKeyDictionary()
+        """Until when others are expected, as the last batch was worth waiting for."""
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -127,7 +131,7 @@ class PublishBatcher:
         if pending is None:
             pending = self._open[key] = _PendingBatch()
             loop = asyncio.get_running_loop()
-            if key in self._in_flight or self._has_company.get(key[0], False):
+            if key in self._in_flight or self._has_company(key[0], loop.time()):
                 loop.call_later(self._linger_s, self._send, key, pending)
             else:
                 loop.call_soon(self._send, key, pending)
@@ -145,7 +149,8 @@ class PublishBatcher:
         topic = self._topics.find(key[0].topic)
         if topic is not None:
             topic.next_turn()
-        self._has_company[key[0]] = len(pending.messages) >= COMPANY_MIN
+        had_company = len(pending.messages) >= COMPANY_MIN
+        self._company_until_s[key[0]] = inf if had_company else 0.0
         self._in_flight[key] = self._in_flight.get(key, 0) + 1
         task = self._tasks.create_task(self._publish(key, pending))
         task.add_done_callback(partial(self._landed, key, pending))
@@ -154,11 +159,18 @@ class PublishBatcher:
         """Send what has waited for a batch that is answered now."""
         if task.cancelled():  # perhaps before its first step, so that it could tell nobody
             _fail(pending.waiters, Stopping("the node stopped before the disk answered"))
+        host, now_s = key[0], asyncio.get_running_loop().time()
+        # Those who published it go on when they have their answers, however long that took.
+        if self._company_until_s[host] == inf:
+            self._company_until_s[host] = now_s + COMPANY_S
         self._in_flight[key] -= 1
         if not self._in_flight[key]:
             del self._in_flight[key]
-            if key in self._open and not self._has_company[key[0]]:
+            if key in self._open and not self._has_company(host, now_s):
                 self._send(key, self._open[key])
+
+    def _has_company(self, host: PartitionHost, now_s: float) -> bool:
+        return now_s < self._company_until_s.get(host, 0.0)
 
     async def _publish(self, key: Destination, pending: _PendingBatch) -> None:
         host, allow_duplicate, acks = key

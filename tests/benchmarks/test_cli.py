@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import start
+from benchmarks import cli
 from benchmarks.harness import Report
 from benchmarks.peers.cache import Programs
 from benchmarks.peers.server import started_together
@@ -14,12 +14,12 @@ from benchmarks.peers.server import started_together
 
 @pytest.fixture
 def report():
-    return Report("start", {})
+    return Report("cli", {})
 
 
 @contextmanager
 def redis_running(folder):
-    yield SimpleNamespace(port=1)
+    yield SimpleNamespace(port=1, version="")
 
 
 def beside(report, tmp_path, monkeypatch, *, script):
@@ -27,9 +27,13 @@ def beside(report, tmp_path, monkeypatch, *, script):
     command = tmp_path / "redis-cli"
     command.write_text(script)
     command.chmod(0o755)
-    monkeypatch.setattr(start, "debian", lambda package, programs: Programs(tmp_path))
+    monkeypatch.setattr("benchmarks.peers.redis.programs", lambda: Programs(tmp_path))
     monkeypatch.setattr("benchmarks.peers.redis.running", redis_running)
-    start.Start(report, tmp_path, lambda step: None).run_beside()
+    monkeypatch.setenv("BENCH_PEERS", "redis")
+    line = cli.CommandLine(report, tmp_path, lambda step: None)
+    for number in range(2):
+        line.run_beside(number)
+    line.add_peers()
 
 
 def test_a_command_that_lacks_a_library_is_left_out_with_the_reason(report, tmp_path, monkeypatch):
@@ -49,7 +53,7 @@ def test_a_command_out_of_the_cache_finds_its_libraries_there(report, tmp_path, 
 
     assert report.notes == []
     assert [each.case for each in report.peers] == [
-        "redis_ready_s", "redis_cli_cpu_s", "redis_cli_s",
+        "redis_up_ready_s", "redis_publish_s", "redis_publish_cpu_s",
     ]  # fmt: skip
 
 
