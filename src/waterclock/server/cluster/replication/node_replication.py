@@ -165,4 +165,5 @@ class NodeReplication:
             state=record.state,
             replicas=list(map(replica, (*record.replicas, *record.learners))),
             committed_end=core.committed_end,
+            factor=hosted.factor,
         )
