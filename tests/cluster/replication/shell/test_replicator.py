@@ -32,9 +32,11 @@ async def test_what_the_leader_takes_is_readable_everywhere_once_it_is_committed
 
 async def test_a_leader_says_of_a_set_of_replicas_how_many_are_to_vote(tmp_path):
     async with trio(tmp_path, LiveCoordinator().client) as it:
-        leader = (await it.leader()).replicator
+        node = await it.leader()
+        leader, running = node.replicator, node._task
         await until(lambda: len(leader.channels.up) == 2)
-        replication = NodeReplication(leader, leader._peers, asyncio.Future())
+        assert running is not None
+        replication = NodeReplication(leader, node.peers, running)
         (whole,) = replication.views()
         leader.set_factor(it.nodes[0].host, 4)
         (lacking,) = replication.views()
