@@ -73,6 +73,8 @@ def test_partitions_are_shown_with_their_leader_and_replicas_that_are_away_stand
             partition("orders", 0, leader="a", lag=1_234),
             partition("orders", 1, leader="a", away="c"),
             partition("orders", 2, leader="", lag=-1),
+            partition("orders", 3, leader="a", factor=5),
+            partition("orders", 4, leader="a", learner="c"),
         ],
     )
 
@@ -80,8 +82,10 @@ def test_partitions_are_shown_with_their_leader_and_replicas_that_are_away_stand
         "orders 0 a 3 leading 100 a, b, c 1,234",
         "orders 1 a 3 leading 100 a, b, c (away) 0",
         "orders 2 nobody 3 candidate 100 a, b, c 0",
+        "orders 3 a 3 leading 100 a, b, c (3 of 5) 0",
+        "orders 4 a 3 leading 100 a, b, c (learns) (2 of 3) 0",
     ]
-    assert " ".join(end) == "1,000 partitions, 2 under-replicated"
+    assert " ".join(end) == "1,000 partitions, 4 under-replicated"
 
 
 def test_where_nothing_happened_that_is_said(call):

@@ -25,14 +25,22 @@ class FakeReplication:
 
 
 def partition(
-    topic: str, number: int, *, leader: str, epoch: int = 3, lag: int = 0, away: str = ""
+    topic: str,
+    number: int,
+    *,
+    leader: str,
+    epoch: int = 3,
+    lag: int = 0,
+    away: str = "",
+    factor: int = 3,
+    learner: str = "",
 ) -> ReplicationView:
-    """Return a partition on three nodes, the second of which may be behind, and one away."""
+    """Return a partition on three nodes: the second may be behind, one away, one learn."""
     replicas = [
         ReplicaView(
             name=name,
             disk="d" * 16,
-            is_voter=True,
+            is_voter=name != learner,
             flushed_end=END - (behind := lag if name == NODES[1] else 0),
             lag=behind,
             is_linked=name != away,
@@ -47,4 +55,5 @@ def partition(
         state="leading" if leader else "candidate",
         replicas=replicas,
         committed_end=END,
+        factor=factor,
     )

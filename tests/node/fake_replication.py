@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.kit.clock import ManualClock
 from tests.node.hosts import START_MS, config_in
+from waterclock.cluster.node_tags import LEVEL
 from waterclock.model.errors import Unreachable, WaterclockError
 from waterclock.model.ids import Epoch
 from waterclock.model.views import TopicSettings
@@ -245,6 +246,9 @@ class FakeReplication:
             if log.replicas.get(self.node) is host:
                 del log.replicas[self.node]
         host.close_replica("the topic is gone")
+
+    def may_write(self, level: int) -> bool:
+        return level <= LEVEL
 
     def forget_others(self, knows_all_topics: Callable[[], bool]) -> None:
         self.knows_all_topics = knows_all_topics

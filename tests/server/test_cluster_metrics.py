@@ -133,6 +133,9 @@ async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):
                 partition("orders", 1, leader="a", away="c"),
                 partition("orders", 2, leader="b", away="c"),
                 partition("orders", 3, leader=""),
+                partition("lacking", 0, leader="a", factor=4),
+                partition("lacking", 1, leader="a", learner="c"),
+                partition("enough", 0, leader="a", factor=2, learner="c"),
             ],
             commits=9,
             elections=2,
@@ -141,14 +144,14 @@ async def test_a_node_counts_the_partitions_it_leads_and_follows(tmp_path):
         )
         samples = await scrape(it)
 
-    assert value(samples, "replication_partitions", role="leader") == 2
+    assert value(samples, "replication_partitions", role="leader") == 5
     assert value(samples, "replication_partitions", role="follower") == 2
     assert value(samples, "replication_leaderless_partitions") == 1
-    assert value(samples, "replication_under_replicated_partitions") == 1
+    assert value(samples, "replication_under_replicated_partitions") == 3
     assert value(samples, "replication_lag", topic="orders", partition="0") == 7
     assert value(samples, "replication_epoch", topic="orders", partition="1") == 3
     led_by_others = {labels for name, labels in samples if name.endswith("replication_lag")}
-    assert len(led_by_others) == 2
+    assert len(led_by_others) == 5
     assert value(samples, "replication_commits_total") == 9
     assert value(samples, "replication_elections_total") == 2
     for event, count in (("begun", 5), ("finished", 3), ("failed", 1)):

@@ -122,6 +122,7 @@ async def test_any_node_says_of_each_partition_what_its_leader_knows(tmp_path):
                 for name, lag in (("a", 0), ("b", 5), ("c", 0))
             ],
             "committedEnd": 100,
+            "factor": 3,
         }  # fmt: skip
 
 

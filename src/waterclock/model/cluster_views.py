@@ -66,6 +66,8 @@ class ReplicationView(View, frozen=True):
     """`vacant`, `candidate` or `leading`."""
     replicas: list[ReplicaView]
     committed_end: int
+    factor: int = 0
+    """How many replicas are to vote; 0 if who was asked is of a release that does not say."""
 
     @property
     def lag(self) -> int:
@@ -73,9 +75,21 @@ class ReplicationView(View, frozen=True):
         return max((each.lag for each in self.replicas if each.is_voter), default=0)
 
     @property
+    def voters(self) -> int:
+        """How many replicas vote."""
+        return sum(each.is_voter for each in self.replicas)
+
+    @property
     def is_under_replicated(self) -> bool:
-        """Nobody leads it, or the leader does not reach all voters."""
-        return not self.leader or not all(r.is_linked for r in self.replicas if r.is_voter)
+        """Nobody leads it, the leader does not reach all voters, or fewer vote than are to.
+
+        That counts also where there are fewer nodes than replicas wanted. Kafka counts against what
+        was assigned, for it makes no topic with more replicas than brokers; here the set begins
+        with what there is, and nobody can tell a node that has not come yet from one that never
+        will. Fewer copies than were asked for is what people have to know.
+        """
+        is_reached = all(each.is_linked for each in self.replicas if each.is_voter)
+        return not self.leader or not is_reached or self.voters < self.factor
 
 
 class DrainView(View, frozen=True):

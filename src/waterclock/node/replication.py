@@ -39,6 +39,11 @@ class Replication(Protocol):
         """
         ...
 
+    def may_write(self, level: int) -> bool:
+        """Whether all nodes understand what came with a release level: ask before a frame or a
+        record of such a kind is written."""
+        ...
+
     async def open_meta(self, host: PartitionHost) -> None:
         """Have the records of all nodes followed, or led, from now on."""
         ...

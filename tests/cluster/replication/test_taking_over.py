@@ -398,6 +398,19 @@ def test_a_leader_without_a_majority_fails_those_who_wait_and_goes_on_when_it_is
     assert world.acked == {}
 
 
+@pytest.mark.parametrize("gone", "ab")
+def test_of_two_replicas_none_leads_without_the_other(gone):
+    world = started("ab")
+    world.crash(gone)
+    world.wait(10 * LEASE_MS)
+
+    assert world.leader() is None
+
+    world.start(gone)
+    world.wait(LEASE_MS)
+    assert world.leader() is not None
+
+
 def test_how_long_a_leader_waits_for_a_majority_is_its_lease():
     replica = Replica(A, LOG_ID, log_of(""), promised=Epoch(0), lease_ms=700)
 

@@ -37,7 +37,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: Name
     """Told apart by this: a cluster that was made anew under the same name is another one."""
     level: Count
-    """The release level that every node has; frames of later ones are not written."""
+    """The release level that every member has: what came with later ones is not written, as
+    `release_level.may_write` says."""
     meta_log: str = ""
     """The id of the log of `__meta`, in hexadecimal; empty until the cluster has one."""
     v: int = VERSION
@@ -58,6 +59,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_leaving: bool = False
     """It stops soon: it is given nothing more to lead or to copy."""
     level: Count
+    """The highest release level that it can do."""
     v: int = VERSION
 
 

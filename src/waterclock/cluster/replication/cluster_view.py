@@ -20,6 +20,7 @@ from waterclock.cluster.coordinator.records import (
     decode_record,
 )
 from waterclock.cluster.coordinator.requests import (
+    ABSENT,
     KeyValue,
     RangeResult,
     Revision,
@@ -77,6 +78,8 @@ class ClusterView:
         self.revision = Revision(0)
         """Of the last change that was taken in."""
         self.cluster: ClusterRecord | None = None
+        self.cluster_revision = ABSENT
+        """At which the record of the cluster was put."""
         self.nodes: dict[str, NodeRecord] = {}
         self.partitions: dict[bytes, Placed] = {}
         self.drains: dict[str, Drain] = {}
@@ -139,7 +142,7 @@ class ClusterView:
             if item.key == keys.cluster:
                 cluster = decode_record(ClusterRecord, item.value, key=item.key)
                 changed.cluster |= cluster != self.cluster
-                self.cluster = cluster
+                self.cluster, self.cluster_revision = cluster, item.mod_revision
             elif item.key in keys.nodes:
                 name = keys.node_of(item.key)
                 node = decode_record(NodeRecord, item.value, key=item.key)
@@ -167,7 +170,7 @@ class ClusterView:
         try:
             if key == keys.cluster:
                 changed.cluster |= self.cluster is not None
-                self.cluster = None
+                self.cluster, self.cluster_revision = None, ABSENT
             elif key in keys.nodes:
                 name = keys.node_of(key)
                 if self.nodes.pop(name, None) is not None:

@@ -99,7 +99,7 @@ def replication_families(status: ReplicationStatus, name: str) -> Iterator[Famil
     )
     yield one_gauge(
         "replication_under_replicated_partitions",
-        "Partitions that this node leads, while one of their voters cannot be reached.",
+        "Partitions that this node leads with a voter away, or fewer voters than they are to have.",
         sum(view.is_under_replicated for view in ours),
     )
     yield gauge(

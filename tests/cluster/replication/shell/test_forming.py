@@ -30,8 +30,8 @@ def test_the_first_by_name_forms_it_once_all_that_are_expected_are_there():
 def test_it_is_formed_once_and_with_the_partitions_of_its_former():
     store, view = Store(), ClusterView(KEYS)
     logs = [bytes([number]) * 16 for number in range(200)]
-    first = forming_txns(KEYS, ReplicaId("a:d"), meta_log=META, own_logs=logs)
-    second = forming_txns(KEYS, ReplicaId("b:d"), meta_log=b"n" * 16, own_logs=())
+    first = forming_txns(KEYS, ReplicaId("a:d"), meta_log=META, own_logs=logs, level=1)
+    second = forming_txns(KEYS, ReplicaId("b:d"), meta_log=b"n" * 16, own_logs=(), level=1)
 
     assert [store.write(txn).succeeded for txn in (*first, *second)] == [True] * 3 + [False]
 

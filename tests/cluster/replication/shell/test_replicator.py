@@ -13,6 +13,7 @@ from waterclock.cluster.replication.cluster_view import Placed
 from waterclock.model.errors import Fenced, NotEnoughReplicas, Unavailable
 from waterclock.model.ids import Epoch
 from waterclock.model.message import Message
+from waterclock.server.cluster.replication.node_replication import NodeReplication
 from waterclock.storage.promises import KeptPromise
 
 
@@ -27,6 +28,21 @@ async def test_what_the_leader_takes_is_readable_everywhere_once_it_is_committed
         await until(lambda: all(node.texts() == expected for node in it.nodes))
         assert {node.host.leader for node in it.nodes} == {leader.name}
         assert leader.replicator.leader_of("t", 0) == leader.name
+
+
+async def test_a_leader_says_of_a_set_of_replicas_how_many_are_to_vote(tmp_path):
+    async with trio(tmp_path, LiveCoordinator().client) as it:
+        node = await it.leader()
+        leader, running = node.replicator, node._task
+        await until(lambda: len(leader.channels.up) == 2)
+        assert running is not None
+        replication = NodeReplication(leader, node.peers, running)
+        (whole,) = replication.views()
+        leader.set_factor(it.nodes[0].host, 4)
+        (lacking,) = replication.views()
+
+        assert (whole.voters, whole.factor, whole.is_under_replicated) == (3, 3, False)
+        assert (lacking.voters, lacking.factor, lacking.is_under_replicated) == (3, 4, True)
 
 
 async def test_only_who_leads_says_that_all_replicas_have_something(tmp_path):

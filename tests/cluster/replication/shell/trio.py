@@ -56,8 +56,11 @@ class Node:
         folder: Path,
         coordinator: Coordinator,
         settings: ReplicatorSettings,
+        *,
+        level: int = 1,
     ) -> None:
         self.name = name
+        self.level = level
         self.keys = keys
         self.folder = folder
         self.coordinator = coordinator
@@ -117,7 +120,7 @@ class Node:
             stack.callback(promises.close)
             await stack.enter_async_context(self.peers.listening("127.0.0.1", 0))
             host, port = self.peers.address
-            record = NodeRecord(peer=f"{host}:{port}", disk=promises.disk_id, level=1)
+            record = NodeRecord(peer=f"{host}:{port}", disk=promises.disk_id, level=self.level)
             self.replicator = Replicator(
                 self.name,
                 record,

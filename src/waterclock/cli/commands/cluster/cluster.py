@@ -188,6 +188,8 @@ def tell_replication(out: "Console", found: "Sequence[ReplicationView]", count: 
     )
     for view in found:
         replicas = styled(", ").join(_replica(each, view) for each in view.replicas)
+        if view.voters < view.factor:
+            replicas.append(f" ({view.voters} of {view.factor})", style="yellow")
         lines.add_row(
             one_line(view.topic),
             str(view.partition),

@@ -17,7 +17,6 @@ from waterclock.cluster.coordinator.records import (
     encode_record,
 )
 from waterclock.cluster.coordinator.requests import ABSENT, OPERATIONS_MAX, Put, Txn, Unchanged
-from waterclock.cluster.node_tags import LEVEL
 from waterclock.cluster.replication.log_view import ReplicaId
 
 BATCH = OPERATIONS_MAX - 2
@@ -32,11 +31,11 @@ def is_former(me: str, nodes: Mapping[str, NodeRecord], *, has_topics: bool, exp
 
 
 def forming_txns(
-    keys: Keys, me: ReplicaId, *, meta_log: bytes, own_logs: Sequence[bytes]
+    keys: Keys, me: ReplicaId, *, meta_log: bytes, own_logs: Sequence[bytes], level: int
 ) -> list[Txn]:
     """Return the transactions that form a cluster, in order: the last one makes it.
 
-    Each does nothing once there is a cluster.
+    `level` is what all can do that are there. Each does nothing once there is a cluster.
     """
     mine = encode_record(PartitionRecord(epoch=0, state="vacant", replicas=(me,)))
     no_cluster = Unchanged(keys.cluster, ABSENT)
@@ -44,6 +43,6 @@ def forming_txns(
     for start in range(0, len(own_logs), BATCH):
         logs = own_logs[start : start + BATCH]
         txns.append(Txn((no_cluster,), tuple(Put(keys.partition(each), mine) for each in logs)))
-    cluster = ClusterRecord(cluster_id=os.urandom(8).hex(), level=LEVEL, meta_log=meta_log.hex())
+    cluster = ClusterRecord(cluster_id=os.urandom(8).hex(), level=level, meta_log=meta_log.hex())
     made = Put(keys.cluster, encode_record(cluster)), Put(keys.partition(meta_log), mine)
     return [*txns, Txn((no_cluster,), made)]

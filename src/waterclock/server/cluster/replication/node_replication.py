@@ -62,6 +62,7 @@ class NodeReplication:
         self.add_partitions = topics.add_partitions
         self.ensure_own_topic = topics.ensure_own_topic
         self.meta_log_id = replicator.meta_log_id
+        self.may_write = replicator.may_write
         self.open_meta = replicator.open_meta
         self.joined = replicator.joined
         self.set_factor = replicator.set_factor
@@ -165,4 +166,5 @@ class NodeReplication:
             state=record.state,
             replicas=list(map(replica, (*record.replicas, *record.learners))),
             committed_end=core.committed_end,
+            factor=hosted.factor,
         )

@@ -2,8 +2,9 @@
 
 The leader of `__meta` knows all topics. It gives a partition that has no record one, and takes away
 records that no topic has; the latter only as long as its own record is unchanged, so that a leader
-that was superseded without knowing cannot take away what the next one made. Each leader sees to the
-replicas of what it leads, one step at a time, and takes away what people wanted moved once it is.
+that was superseded without knowing cannot take away what the next one made. It raises the release
+level of the cluster, under the same condition. Each leader sees to the replicas of what it leads,
+one step at a time, and takes away what people wanted moved once it is.
 """
 
 import asyncio
@@ -29,9 +30,10 @@ from waterclock.cluster.coordinator.requests import (
     Unchanged,
     one_key,
 )
-from waterclock.cluster.replication.cluster_view import node_of
+from waterclock.cluster.replication.cluster_view import ClusterView, node_of
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.placement import Places, Spread, Step
+from waterclock.server.cluster.replication.release_level import raising_txn
 
 if TYPE_CHECKING:
     from waterclock.cluster.replication.replica import Replica
@@ -113,6 +115,7 @@ class Placing:
             begun_s = now_s()
             try:
                 await self._place_new()
+                await self._raise_level()
                 is_busy = self._step_all()
                 await self._forget_done()
             except (CoordinatorUnavailable, CoordinatorRefused) as error:
@@ -185,6 +188,18 @@ class Placing:
             deletes = tuple(Delete(one_key(key)) for key in keys)
             await session.coordinator.write(Txn((is_led,), deletes))
         _log.info("partitions_forgotten partitions=%d", len(old))
+
+    async def _raise_level(self) -> None:
+        """Let later kinds be written, once all members can read them."""
+        session, me = self._replicator.session, self._replicator.me
+        if raising_txn(session.view, session.keys, me) is None:
+            return
+        # A node of an older release may have registered since: what was watched may be late.
+        view = ClusterView(session.keys)
+        view.read(await session.coordinator.read(session.keys.everything))
+        txn = raising_txn(view, session.keys, me)
+        if txn is not None and (await session.coordinator.write(txn)).succeeded:
+            _log.info("release_level_raised nodes=%d", len(view.nodes))
 
     # What people want
 

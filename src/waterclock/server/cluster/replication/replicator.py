@@ -26,7 +26,6 @@ from waterclock.cluster.coordinator.errors import (
 )
 from waterclock.cluster.coordinator.records import Keys, NodeRecord, PartitionRecord
 from waterclock.cluster.coordinator.requests import Revision
-from waterclock.cluster.node_tags import LEVEL
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.replication.cluster_view import Changed, node_of, replica_of
 from waterclock.cluster.replication.effects import Effect, Swapped
@@ -47,6 +46,7 @@ from waterclock.server.cluster.replication.hosted import Hosted
 from waterclock.server.cluster.replication.installs import Installs
 from waterclock.server.cluster.replication.placing import Placing
 from waterclock.server.cluster.replication.promise_writer import PromiseWriter
+from waterclock.server.cluster.replication.release_level import check_level, may_write
 from waterclock.server.cluster.replication.session import Session
 from waterclock.server.cluster.replication.streams import Streams
 from waterclock.server.cluster.replication.swaps import Swaps
@@ -215,13 +215,7 @@ class Replicator:
             await self._form()
             if session.view.meta_log is None:
                 await self._changes()
-        cluster = session.view.cluster
-        if cluster is not None and cluster.level > LEVEL:
-            raise BadConfig(
-                "cluster.etcd",
-                f"the cluster is of a later release (level {cluster.level}, this one has {LEVEL}): "
-                "its logs may have what this one cannot read",
-            )
+        check_level(session.view.cluster, session.record)
         if own_log is not None and own_log != session.view.meta_log:
             raise BadConfig(
                 "node.data_folder",
@@ -236,10 +230,18 @@ class Replicator:
         if is_former(self.name, nodes, has_topics=has_topics, expect=settings.expect):
             meta_log = settings.own_meta_log or os.urandom(16)
             for txn in forming_txns(
-                session.keys, self.me, meta_log=meta_log, own_logs=settings.own_logs
+                session.keys,
+                self.me,
+                meta_log=meta_log,
+                own_logs=settings.own_logs,
+                level=min(node.level for node in nodes.values()),
             ):
                 with suppress(CoordinatorUnavailable):  # read below, or tried again
                     await session.coordinator.write(txn)
+
+    def may_write(self, level: int) -> bool:
+        """Whether all nodes understand what came with a release level: else it is not written."""
+        return may_write(self.session.view, level)
 
     async def open_meta(self, host: PartitionHost) -> None:
         """Have the records of all nodes followed, or led, from now on."""
@@ -367,6 +369,8 @@ class Replicator:
 
     def _cluster_changed(self, changed: Changed) -> None:
         view = self.session.view
+        if changed.cluster and self.session.was_read.is_set():  # before, the start tells
+            check_level(view.cluster, self.session.record)
         for name in changed.nodes:
             self._meet(name, view.nodes.get(name))
         if changed.nodes:

@@ -13,6 +13,7 @@ const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed
 export function cluster() {
   const beyond = h("p", { class: "dim" });
   const isAdmin = may("admin") && who().isClustered;
+  const lacking = (row) => { const voters = row.replicas.filter((one) => one.isVoter).length; return voters < row.factor ? ` (${voters} of ${row.factor})` : ""; };
   let shares = new Map(), drains = new Map(), leads = new Map();
   const members = new Table("members", [
     { title: "Node", kind: "name", cell: (row) => row.name + (row.isSelf ? " (this one)" : "") },
@@ -31,7 +32,7 @@ export function cluster() {
     { title: "Leader", cell: (row) => row.leader || "nobody" },
     { title: "Epoch", kind: "num", hide: true, cell: (row) => String(row.epoch) },
     { title: "Committed", kind: "num", hide: true, cell: (row) => count(row.committedEnd) },
-    { title: "Replicas, lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") },
+    { title: "Replicas, lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") + lacking(row) },
     { title: "", kind: "tools", same: () => "", cell: (row) => (isAdmin ? h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move") : h("span")) },
   ], { key: (row) => `${row.topic}/${row.partition}`, none: "Topics are not replicated: the node is alone, or has no etcd." });
   const moves = new Table("what is being moved", [
