@@ -80,6 +80,8 @@ class RoundRecord:
     refusals: deque[Refusal] = field(default_factory=lambda: deque(maxlen=REFUSALS_MAX))
     stuck: list[str] = field(default_factory=list)
     """What nodes said of themselves when groups had not been given all there is in time."""
+    forgotten: list[str] = field(default_factory=list)
+    """Changes of messages that nodes had acknowledged, and then did not know."""
     written_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """When each offset of a partition was written, by the clock of the node that led it then."""
     late: list[str] = field(default_factory=list)
@@ -91,11 +93,13 @@ class RoundRecord:
     seconds: float = 0.0
 
     def outages_ms(self) -> list[int]:
-        """Return how long it took, after each leader that went, until something was acknowledged
-        that was published since."""
+        """Return how long it took, after each leader that went, until a majority acknowledged
+        something that was published since."""
         acks: dict[str, list[tuple[int, int]]] = {}
         for event in self.events:
-            if isinstance(event, Published) and event.until_ms and event.outcome == "acked":
+            if not isinstance(event, Published) or event.acks != "quorum":
+                continue
+            if event.until_ms and event.outcome == "acked":
                 acks.setdefault(event.partition, []).append((event.at_ms, event.until_ms))
         firsts = (
             (_first_since(acks.get(partition, ()), each.from_ms), each.from_ms)
