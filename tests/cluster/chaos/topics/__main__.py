@@ -2,9 +2,9 @@
 
 Nodes and an etcd are processes in network namespaces. By a plan of (seed, round) they are killed,
 paused, cut off, slowed down, wiped, out of disk, and their clocks set wrong, while clients publish
-for a majority, the leader or all to acknowledge, schedule, cancel, read and consume through all of
-them. What came of it is judged by the checkers of tests/cluster/history; of a round with findings
-all that may explain them is kept (`evidence.py`).
+for a majority, the leader or all to acknowledge, schedule, cancel, store into streams, read and
+consume through all of them. What came of it is judged by the checkers of tests/cluster/history; of
+a round with findings all that may explain them is kept (`evidence.py`).
 With `--plants` all nodes have a bug, which must be found. With `--alone` it is one node without
 etcd, as a check of the harness itself. It needs root.
 """
@@ -29,7 +29,7 @@ PLANT_TRIES = 3
 EVIDENCE = Path(tempfile.gettempdir()) / "waterclock-findings"
 SUMS = (
     "publishes acked", "acked for leader", "acked for all", "cancels acked", "reschedules acked",
-    "fired", "delivered", "leaders", ERRORS,
+    "stored", "fired", "delivered", "leaders", ERRORS,
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""What clients do in a round: publishers, who cancels and puts off, readers, groups.
+"""What clients do in a round: publishers, who cancels and puts off, readers, groups. Those of
+stored streams are in `stored_streams.py`.
 
 Each request goes to a node by chance, also to one that is dying, and any node must answer it. What
 may have been done, or not, is asked again with the same id until somebody says what became of it.
@@ -17,6 +18,7 @@ from tests.cluster.chaos.requests import Answer, Broken, NotAsked, ask, ask_byte
 from tests.cluster.chaos.topics.frames import FramesRead, read_frames
 from tests.cluster.chaos.topics.grpc_clients import GrpcClients
 from tests.cluster.chaos.topics.record import Delivered, Refusal, RoundRecord, RunClock
+from tests.cluster.chaos.topics.stored_streams import StoredStreams
 from tests.cluster.history.events import Changed, Copied, Outcome, Polled, Published, Row
 from waterclock.model.message import Acks
 
@@ -52,6 +54,7 @@ class Load:
         self._is_publishing = True
         self._over = asyncio.Event()
         self.topic = f"t{plan.seed}-{plan.number}-{time.time_ns() // 1_000_000}"
+        self._streams = StoredStreams(record, clock, self.topic, self._asked, self._until_known)
 
     # The whole
 
@@ -72,6 +75,8 @@ class Load:
                 for number in range(plan.publishers):
                     by = clients if number % 2 else None
                     tasks.create_task(self._publish_all(partition, tasks, by))
+            for stream in self._streams.names:
+                tasks.create_task(self._streams.store(stream, lambda: self._is_publishing))
 
     async def read(self, clients: GrpcClients) -> None:
         """Read every partition on, and every group, until `stop`; the last group by gRPC."""
@@ -79,6 +84,8 @@ class Load:
         async with asyncio.TaskGroup() as tasks:
             for partition in range(plan.partitions):
                 tasks.create_task(self._read_on(partition))
+            for stream in self._streams.names:
+                tasks.create_task(self._streams.read_on(stream, lambda: self.is_over))
             *groups, last = plan.group_names
             for group, number in itertools.product(groups, range(plan.consumers)):
                 tasks.create_task(self._consume(group, f"c{number}"))
@@ -235,7 +242,8 @@ class Load:
             offset = max(offset, next_offset)
 
     async def read_copies(self) -> None:
-        """Read all of every partition from each node, as its copy has it."""
+        """Read all of every partition from each node, as its copy has it, and all streams."""
+        await self._streams.read_all()
         for node in self._nodes:
             for partition in range(self._record.plan.partitions):
                 await self._read_copy(node, partition)

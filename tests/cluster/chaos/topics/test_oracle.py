@@ -4,7 +4,13 @@ from msgspec.structs import replace
 
 from tests.cluster.chaos.topics.oracle import verdict_on
 from tests.cluster.chaos.topics.plan import Fault, Plan, Role, Step
-from tests.cluster.chaos.topics.record import Delivered, Performed, RoundRecord, last_due_ms
+from tests.cluster.chaos.topics.record import (
+    STREAM,
+    Delivered,
+    Performed,
+    RoundRecord,
+    last_due_ms,
+)
 from tests.cluster.history.events import Changed, Ended, Healed, Polled, Published, Row
 from waterclock.model.message import Acks
 
@@ -140,3 +146,13 @@ def test_a_clock_that_is_behind_excuses_nothing():
     behind = Step(1_000, Fault.CLOCK, Role.LEADER, 1_000, clock_ms=-3_600_000)
 
     assert found_in(scheduled(1_500, 61_000, step=behind)) == {"early fire"}
+
+
+def test_what_is_stored_in_a_stream_is_owed_to_readers_and_to_no_group():
+    well = record(Delivered("g0", "t/0", 0, "m1", 320))
+    stored = Published("s1", f"{STREAM}s", 200, 210, "acked", 1)
+    well.events.append(stored)
+    assert found_in(well) == {"lost write"}
+
+    well.events.append(Polled("r", "any", stored.partition, 330, 1, 2, (Row(1, "data", "s1"),)))
+    assert found_in(well) == set()
