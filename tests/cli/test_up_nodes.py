@@ -17,9 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 import waterclock as package
+from benchmarks.peers.cache import Absent
 from tests.cli.terminals import at_terminal
+from tests.cluster.coordinator.etcd_servers import programs
+from tests.kit.needs import claim
 from tests.kit.ports import free_in_a_row
 from tests.kit.timed_lines import untimed
+from tests.stores.servers.registry import reason_to_skip
 from waterclock.security.folder import SecureFolder
 
 PORTS = ("--grpc-port", "0", "--http-port", "0", "--set", "cluster.gossip_port=0")
@@ -40,11 +44,11 @@ class LocalCluster(NamedTuple):
 
 
 @contextmanager
-def running_cluster(data: Path, count: int) -> Iterator[LocalCluster]:
+def running_cluster(data: Path, count: int, *options: str) -> Iterator[LocalCluster]:
     """Run a cluster on free ports; no node of it outlives the block."""
     command = [sys.executable, "-m", "waterclock", "up", "--json", "--data", str(data)]
     with subprocess.Popen(
-        [*command, "--nodes", str(count), *PORTS],
+        [*command, "--nodes", str(count), *PORTS, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -140,6 +144,59 @@ def test_each_node_shows_both_and_they_agree(cluster, at):
         }
         assert [each["name"] for each in ring["nodes"]] == ["node-1", "node-2"]
         assert "joined" in [each["kind"] for each in events]
+
+
+@pytest.fixture
+def etcd_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an etcd where `up` looks for one."""
+    try:
+        found = programs().find("etcd")
+    except Absent as absent:
+        pytest.skip(reason_to_skip("debian", absent))
+    claim("etcd")
+    monkeypatch.setenv("PATH", str(Path(found).parent), prepend=os.pathsep)
+
+
+@pytest.mark.etcd
+@pytest.mark.usefixtures("etcd_on_path")
+def test_topics_go_on_when_a_node_is_killed_and_the_status_shows_it(waterclock, tmp_path):
+    with running_cluster(tmp_path, 3, "--topics") as cluster:
+        by_name = {node["name"]: node for node in cluster.nodes}
+        addresses = ",".join(node["grpc_address"] for node in cluster.nodes)
+
+        def asked(*words: object) -> str:
+            result = waterclock(*words, "--address", addresses)
+            assert result.exit_code == 0, result.output
+            return str(result.stdout)
+
+        def status() -> list[dict[str, Any]]:
+            views = json.loads(asked("cluster", "status", "--json"))["partitions"]
+            return [each for each in views if each["topic"] == "orders"]
+
+        def publish(value: str) -> None:
+            for partition in range(3):
+                asked("publish", "orders", value, "--partition", partition, "--acks", "quorum")
+
+        asked("topics", "create", "orders", "--partitions", 3, "--replicas", 3)
+        publish("before")
+        before = status()
+        assert len(before) == 3
+        for each in before:
+            assert {replica["name"] for replica in each["replicas"]} == set(by_name)
+        lost = by_name[before[0]["leader"]]
+        gone = ends(lost["pid"])
+        os.kill(lost["pid"], signal.SIGKILL)
+        wait_for(gone)
+        publish("after")
+
+        for each in status():
+            assert each["leader"] in set(by_name) - {lost["name"]}
+            assert each["is_under_replicated"]
+            assert [it["name"] for it in each["replicas"] if not it["is_linked"]] == [lost["name"]]
+        cluster.process.send_signal(signal.SIGTERM)
+        _, complaints = cluster.process.communicate()
+        assert lost["name"] in complaints
+        assert cluster.process.returncode == 0
 
 
 def test_a_person_is_told_where_the_nodes_are_and_what_to_type_and_ctrl_c_stops_all(tmp_path):

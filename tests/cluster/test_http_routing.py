@@ -61,7 +61,7 @@ async def test_what_this_node_is_to_lead_and_does_not_yet_is_asked_again(handler
     request: Any = SimpleNamespace()
     routing = HttpRouting(router)
     forwarder: Any = SimpleNamespace(
-        forward_to=lambda request, target, *, is_harmless: ("asked again", target())
+        forward_to=lambda request, target, *, is_harmless, wait_ms: ("asked again", target())
     )
     routing.forwarder = forwarder
     operation = Operation(

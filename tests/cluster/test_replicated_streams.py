@@ -1,21 +1,15 @@
 """Stored streams of whole nodes on a real etcd: what was acknowledged outlives the node."""
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.peers.server import free_port
 from tests.cluster.joined import config_of, until
-from tests.cluster.running_nodes import RunningNode, replicated_node
+from tests.cluster.running_nodes import replicated_node
+from tests.cluster.three_nodes import three_nodes
 from tests.server.http_client import Answered, raw_client
-from waterclock.model.config import Config
 from waterclock.node.node import Node, running_node
 from waterclock.node.streams.partitions import PARTITIONS, partition_of_stream
 from waterclock.node.topics import STREAMS_TOPIC
@@ -26,67 +20,6 @@ pytestmark = pytest.mark.etcd
 
 AGAIN = (424, 503)
 """The owner is away, or nobody knows whether it has stored the message: send it again."""
-PROGRAM = """
-import sys, uvloop
-from pathlib import Path
-from tests.cluster.test_replicated_streams import config_in_cluster
-from waterclock.server.process import run_node
-folder, name, etcd, gossip_port = sys.argv[1:]
-config = config_in_cluster(Path(folder), name, etcd, int(gossip_port))
-uvloop.run(run_node(config, on_ready=lambda at: print(at.http, flush=True)))
-"""
-
-
-def config_in_cluster(folder: Path, name: str, etcd: str, gossip_port: int) -> Config:
-    """Return the configuration of one of three nodes, which meet by their etcd."""
-    cluster = {
-        "name": "three",
-        "etcd": (etcd,),
-        "expect": 3,
-        "bootstrap_nodes": (),
-        "gossip_port": gossip_port,
-    }
-    return config_of(folder, name, cluster=cluster)
-
-
-@contextmanager
-def node_process(*arguments: object) -> Iterator["subprocess.Popen[str]"]:
-    """Run a node in a process of its own, which is killed at the end."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@asynccontextmanager
-async def three_nodes(
-    folder: Path, etcd: str
-) -> AsyncIterator[tuple[list[Node], list[int], "subprocess.Popen[str]"]]:
-    """Run two nodes in this process and one that may be killed; give them and all HTTP ports."""
-    ports = [free_port() for _ in range(3)]
-    async with asyncio.TaskGroup() as tasks:
-        with node_process(folder, "c", etcd, ports[2]) as process:
-            # Side by side: a cluster forms when all of them are there.
-            running = [
-                RunningNode(config_in_cluster(folder, name, etcd, port))
-                for name, port in zip("ab", ports, strict=False)
-            ]
-            for each in running:
-                tasks.create_task(each.run())
-            started = [await each.started for each in running]
-            assert process.stdout is not None
-            address = await asyncio.to_thread(process.stdout.readline)
-            http = [server.http_port for _, server in started]
-            http.append(int(address.strip().rpartition(":")[2]))
-            yield [node for node, _ in started], http, process
-            for each in running:
-                each.end()
 
 
 async def store(port: int, stream: str, uuid: str) -> Any:
@@ -118,7 +51,7 @@ def leader_of(node: Node, stream: str) -> str | None:
 
 
 async def test_what_was_stored_outlives_its_leader_with_its_positions(tmp_path, member):
-    async with three_nodes(tmp_path, member.endpoint) as ((a, b), ports, process):
+    async with three_nodes(tmp_path, member.endpoint) as ((a, b), ports, _, process):
         streams = [f"s{number}" for number in range(12)]
         stored: dict[str, dict[str, int]] = {stream: {} for stream in streams}
         tokens: dict[str, str] = {}

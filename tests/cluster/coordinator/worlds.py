@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGSTOP
@@ -220,6 +220,57 @@ class EtcdWorld:
         self._member.kill()
         self._member.put_back(self._copy)
         self._member.start()
+
+
+class LateLink:
+    """A way to a member: questions pass at once, and answers come late by so much."""
+
+    def __init__(self, port: int) -> None:
+        self._far_port = port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._serving: set[asyncio.Task[None]] = set()
+        self.late_s = 0.0
+        self.endpoint = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["LateLink"]:
+        """Be a place to connect to while inside."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        self.endpoint = f"{host}:{port}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            if self._serving:
+                await asyncio.wait(self._serving)
+
+    async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        far, on = await asyncio.open_connection("127.0.0.1", self._far_port)
+        self._writers += [back, on]
+        await asyncio.gather(self._pass(near, on), self._hold_up(far, back))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await self._read(reader):
+            writer.write(data)
+        writer.close()
+
+    async def _hold_up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop, due_s = asyncio.get_running_loop(), 0.0
+        while data := await self._read(reader):
+            due_s = max(due_s, loop.time() + self.late_s)  # whatever was sent first comes first
+            loop.call_at(due_s, writer.write, data)
+        writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        with suppress(OSError):
+            return await reader.read(1 << 16)
+        return b""
 
 
 class ProcessWorld:

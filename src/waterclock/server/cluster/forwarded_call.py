@@ -113,6 +113,12 @@ class ForwardedCall(Pending):
         """Return how long the client still waits."""
         return max(1, int((self.deadline - now) * 1_000))
 
+    def asked(self, now: float) -> None:
+        """A node has it."""
+
+    def lost(self, now: float) -> None:
+        """That node did not answer, or was the wrong one."""
+
     def unstable(self, owners: Ownership) -> Response:
         """Return what to say if nobody can answer yet."""
         owner = owners.owner(self.stream)
@@ -243,7 +249,7 @@ class ForwardedCall(Pending):
 class PlacedCall(ForwardedCall):
     """A request about topics, for the node that is to answer it by its place."""
 
-    __slots__ = ("_is_harmless", "_target")
+    __slots__ = ("_asked_at", "_is_harmless", "_target", "wait_until")
 
     def __init__(
         self,
@@ -258,6 +264,9 @@ class PlacedCall(ForwardedCall):
         super().__init__(forwarder, request, "", deadline, pause_s, left_ms=0)
         self._target = target
         self._is_harmless = is_harmless
+        self._asked_at: float | None = None
+        self.wait_until = 0.0
+        """When the client's wait is over; 0: it says nothing of that."""
 
     @property
     def is_harmless(self) -> bool:
@@ -269,8 +278,18 @@ class PlacedCall(ForwardedCall):
         return None if found == owners.node_id else found or owners.node_id
 
     def left_ms(self, now: float) -> int:
-        """As long as the request says: the deadline is that of looking for a node."""
-        return 0
+        """What is left of its wait, or 0: as long as the request says. The deadline is that of
+        looking for a node."""
+        return max(1, int((self.wait_until - now) * 1_000)) if self.wait_until else 0
+
+    def asked(self, now: float) -> None:
+        self._asked_at = now
+
+    def lost(self, now: float) -> None:
+        # The time that a node had was not spent on looking for one.
+        if self._asked_at is not None:
+            self.deadline += now - self._asked_at
+            self._asked_at = None
 
     def unstable(self, owners: Ownership) -> Response:
         found = self._target()

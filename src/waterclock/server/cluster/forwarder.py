@@ -112,16 +112,20 @@ class Forwarder:
         self._ask(call, first or self._owners.owner(stream), call.encoded, now)
         return call
 
-    def forward_to(self, request: Request, place: Target, *, is_harmless: bool) -> Pending:
+    def forward_to(
+        self, request: Request, place: Target, *, is_harmless: bool, wait_ms: int = 0
+    ) -> Pending:
         """Have a request about topics answered where it is to be; the node is looked for a while,
-        and then has all the time it takes: its link tells if it is gone."""
+        and then has all the time it takes: its link tells if it is gone. One that waits `wait_ms`
+        at most does not begin anew at another node."""
         if self._is_stopping:
             raise Stopping(STOPS)
-        deadline = self._loop.time() + PLACE_S
-        call = PlacedCall(self, request, place, deadline, PAUSE_S, is_harmless=is_harmless)
+        now = self._loop.time()
+        call = PlacedCall(self, request, place, now + PLACE_S, PAUSE_S, is_harmless=is_harmless)
+        call.wait_until = now + wait_ms / 1_000 if wait_ms else 0.0
         call.until = math.inf
         self._calls[call] = None
-        self._ask(call, call.target(self._owners), call.encoded, self._loop.time())
+        self._ask(call, call.target(self._owners), call.encoded, now)
         return call
 
     def take_over(self, call: Pending, request: Request, stream: str, timeout_ms: int) -> None:
@@ -206,7 +210,9 @@ class Forwarder:
 
     def ask_again(self, call: ForwardedCall) -> None:
         """Ask the owner once more, after a pause, if there is time for that."""
-        if self._loop.time() + call.pause_s >= call.deadline:
+        now = self._loop.time()
+        call.lost(now)
+        if now + call.pause_s >= call.deadline:
             call.answer(call.unstable(self._owners))
             return
         self.retried += 1
@@ -230,6 +236,7 @@ class Forwarder:
 
     def _ask(self, call: ForwardedCall, owner: str | None, asked: bytes, now: float) -> None:
         if owner is None:  # it is ours by now
+            call.asked(now)
             call.reply = Reply(call, self._tasks)
             call.reply.run(self._handler, call.request(call.left_ms(now)))
             return
@@ -251,6 +258,7 @@ class Forwarder:
             self.ask_again(call)
         else:
             self.forwarded += 1
+            call.asked(now)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)

@@ -16,7 +16,7 @@ from waterclock.node.groups.session import AnswerKind
 from waterclock.node.node import Node
 from waterclock.schedule.duration import parse_duration
 from waterclock.security.rights import Needs
-from waterclock.server.cluster.calls.place import OF_GROUP, OF_GROUP_ONCE
+from waterclock.server.cluster.calls.place import OF_GROUP, OF_GROUP_ONCE, OF_GROUP_WAITING
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -150,17 +150,24 @@ class ConsumeApi:
         asked = parameters_of(request, PollParameters)
         consumer = self._consumers.find(asked.key)
         if consumer is None:
-            return self._open_and_poll(asked)
-        return self._poll(consumer, asked)
+            return self._open_and_poll(asked, request.left_ms)
+        return self._poll(consumer, asked, request.left_ms)
 
-    async def _open_and_poll(self, asked: PollParameters) -> Answered:
+    async def _open_and_poll(self, asked: PollParameters, left_ms: int) -> Answered:
         consumer = await self._open(asked)
-        return self._poll(consumer, asked, made_partitions=_made(consumer))
+        return self._poll(consumer, asked, left_ms, made_partitions=_made(consumer))
 
     def _poll(
-        self, consumer: HttpConsumer, asked: PollParameters, *, made_partitions: int = 0
+        self,
+        consumer: HttpConsumer,
+        asked: PollParameters,
+        left_ms: int,
+        *,
+        made_partitions: int = 0,
     ) -> Answered:
         wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
+        if left_ms:  # it has waited at another node, which is gone
+            wait_ms = min(wait_ms, left_ms)
         poll = Poll(self._consumers, consumer, asked.limit, made_partitions)
         self._consumers.wait(consumer, poll, wait_ms / 1_000)
         return poll
@@ -245,7 +252,7 @@ class ConsumeApi:
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=PollParameters, is_taking=True, problems=(404, 409),
-                place=OF_GROUP,
+                place=OF_GROUP_WAITING,
                 needs=Needs("consume", topic="topic", group="group"),
                 makes=("topic", "group"),
             ),

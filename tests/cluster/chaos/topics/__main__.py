@@ -1,9 +1,10 @@
 """Rounds of faults on topics: `python -m tests.cluster.chaos.topics --minutes 30 --seed 1`.
 
 Nodes and an etcd are processes in network namespaces. By a plan of (seed, round) they are killed,
-paused, cut off, slowed down, wiped, out of disk, and their clocks set wrong, while clients publish,
-schedule, cancel, read and consume through all of them. What came of it is judged by the checkers of
-tests/cluster/history; of a round with findings all that may explain them is kept (`evidence.py`).
+paused, cut off, slowed down, wiped, out of disk, and their clocks set wrong, while clients publish
+for a majority, the leader or all to acknowledge, schedule, cancel, store into streams, read and
+consume through all of them. What came of it is judged by the checkers of tests/cluster/history; of
+a round with findings all that may explain them is kept (`evidence.py`).
 With `--plants` all nodes have a bug, which must be found. With `--alone` it is one node without
 etcd, as a check of the harness itself. It needs root.
 """
@@ -27,8 +28,8 @@ from tests.cluster.chaos.topics.rounds import RoundResult, cluster
 PLANT_TRIES = 3
 EVIDENCE = Path(tempfile.gettempdir()) / "waterclock-findings"
 SUMS = (
-    "publishes acked", "cancels acked", "reschedules acked", "fired", "delivered", "leaders",
-    ERRORS,
+    "publishes acked", "acked for leader", "acked for all", "cancels acked", "reschedules acked",
+    "stored", "fired", "delivered", "leaders", ERRORS,
 )  # fmt: skip
 
 

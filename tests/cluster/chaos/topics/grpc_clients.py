@@ -12,6 +12,7 @@ from tests.cluster.chaos.load import Node
 from tests.cluster.chaos.topics.record import Delivered, Refusal, RoundRecord, RunClock
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import WaterclockError
+from waterclock.model.message import Acks
 
 GRPC_PORT = 9000
 AGAIN_S = 0.1
@@ -31,7 +32,9 @@ class GrpcClients:
         self._topic = topic
         self._client = client
 
-    async def publish(self, message: str, partition: int, due_ms: int | None) -> int | None:
+    async def publish(
+        self, message: str, partition: int, due_ms: int | None, acks: Acks
+    ) -> int | None:
         """Publish once; return the offset, or None if nobody knows what became of it."""
         at = None
         if due_ms is not None:
@@ -39,7 +42,7 @@ class GrpcClients:
         name = message.encode()
         try:
             receipt = await self._client.publish(
-                self._topic, name, message_id=name, partition=partition, at=at
+                self._topic, name, message_id=name, partition=partition, at=at, acks=acks
             )
         except WaterclockError as error:
             self._note("publish", error)

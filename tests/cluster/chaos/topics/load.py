@@ -1,4 +1,5 @@
-"""What clients do in a round: publishers, who cancels and puts off, readers, groups.
+"""What clients do in a round: publishers, who cancels and puts off, readers, groups. Those of
+stored streams are in `stored_streams.py`.
 
 Each request goes to a node by chance, also to one that is dying, and any node must answer it. What
 may have been done, or not, is asked again with the same id until somebody says what became of it.
@@ -10,12 +11,16 @@ import time
 from collections.abc import Sequence
 from random import Random
 
+from msgspec.structs import replace
+
 from tests.cluster.chaos.load import Node
 from tests.cluster.chaos.requests import Answer, Broken, NotAsked, ask, ask_bytes
 from tests.cluster.chaos.topics.frames import FramesRead, read_frames
 from tests.cluster.chaos.topics.grpc_clients import GrpcClients
 from tests.cluster.chaos.topics.record import Delivered, Refusal, RoundRecord, RunClock
+from tests.cluster.chaos.topics.stored_streams import StoredStreams
 from tests.cluster.history.events import Changed, Copied, Outcome, Polled, Published, Row
+from waterclock.model.message import Acks
 
 AGAIN_S = 0.05
 ASK_S = 12.0
@@ -27,6 +32,8 @@ CHANGED_SHARE = 0.4
 BY_POSITION_SHARE = 0.5
 """Of changes; the others name the message by its id."""
 DUE_MS = (300, 5_000)
+DRAWN_ACKS: tuple[Acks, ...] = ("quorum", "quorum", "quorum", "quorum", "leader", "all")
+"""Of all publishers, at most one `all` of each at a time."""
 NOT_YET = (404, 409, 416, 424, 429)
 """What a node says that has not heard of the topic, or is behind; what is asked again."""
 LEASE_IS_OVER = 409
@@ -47,6 +54,7 @@ class Load:
         self._is_publishing = True
         self._over = asyncio.Event()
         self.topic = f"t{plan.seed}-{plan.number}-{time.time_ns() // 1_000_000}"
+        self._streams = StoredStreams(record, clock, self.topic, self._asked, self._until_known)
 
     # The whole
 
@@ -67,6 +75,8 @@ class Load:
                 for number in range(plan.publishers):
                     by = clients if number % 2 else None
                     tasks.create_task(self._publish_all(partition, tasks, by))
+            for stream in self._streams.names:
+                tasks.create_task(self._streams.store(stream, lambda: self._is_publishing))
 
     async def read(self, clients: GrpcClients) -> None:
         """Read every partition on, and every group, until `stop`; the last group by gRPC."""
@@ -74,6 +84,8 @@ class Load:
         async with asyncio.TaskGroup() as tasks:
             for partition in range(plan.partitions):
                 tasks.create_task(self._read_on(partition))
+            for stream in self._streams.names:
+                tasks.create_task(self._streams.read_on(stream, lambda: self.is_over))
             *groups, last = plan.group_names
             for group, number in itertools.product(groups, range(plan.consumers)):
                 tasks.create_task(self._consume(group, f"c{number}"))
@@ -117,47 +129,70 @@ class Load:
     async def _publish_all(
         self, partition: int, tasks: asyncio.TaskGroup, clients: GrpcClients | None
     ) -> None:
+        by_all: asyncio.Task[None] | None = None
         while self._is_publishing:
             message, at_ms = f"m{next(self._numbers)}", self._clock.now_ms()
             due_ms = None
             if self._rng.random() < SCHEDULED_SHARE:
                 due_ms = at_ms + self._rng.randrange(*DUE_MS)
-            offset = await self._sent(message, partition, due_ms, clients)
-            outcome: Outcome = "unknown" if offset is None else "acked"
-            until_ms = None if offset is None else self._clock.now_ms()
+            acks = self._rng.choice(DRAWN_ACKS)
+            if acks == "all" and by_all is not None and not by_all.done():
+                acks = "quorum"
             place = self._place(partition)
-            self._record.events.append(
-                Published(message, place, at_ms, until_ms, outcome, offset, due_ms)
-            )
-            if due_ms is None or offset is None or self._record.plan.partitions > 1:
-                pass
-            elif self._rng.random() < CHANGED_SHARE:
-                tasks.create_task(self._change(message, partition, offset))
+            asked = Published(message, place, at_ms, None, "unknown", None, due_ms, acks)
+            publishing = self._publish_one(asked, partition, tasks, clients)
+            if acks == "all":
+                # It waits for whoever is away, and nobody else shall wait for it.
+                by_all = tasks.create_task(publishing)
+            else:
+                await publishing
             await asyncio.sleep(self._pause_s())
 
+    async def _publish_one(
+        self,
+        asked: Published,
+        partition: int,
+        tasks: asyncio.TaskGroup,
+        clients: GrpcClients | None,
+    ) -> None:
+        offset = await self._sent(asked, partition, clients)
+        if offset is None:
+            self._record.events.append(asked)
+            return
+        until_ms = self._clock.now_ms()
+        self._record.counts[f"acked for {asked.acks}"] += 1
+        self._record.events.append(
+            replace(asked, until_ms=until_ms, outcome="acked", offset=offset)
+        )
+        if asked.due_ms is not None and self._rng.random() < CHANGED_SHARE:
+            tasks.create_task(self._change(asked, partition, offset))
+
     async def _sent(
-        self, message: str, partition: int, due_ms: int | None, clients: GrpcClients | None
+        self, asked: Published, partition: int, clients: GrpcClients | None
     ) -> int | None:
         """Send a message until it is stored, and return where; None: the round ended before."""
+        message, due_ms, acks = asked.message, asked.due_ms, asked.acks
         if clients is not None:
             while not self.is_over:
-                offset = await clients.publish(message, partition, due_ms)
+                offset = await clients.publish(message, partition, due_ms, acks)
                 if offset is not None:
                     return offset
                 await asyncio.sleep(AGAIN_S)
             return None
         words: dict[str, object] = {"value": message, "messageId": message, "partition": partition}
+        words["acks"] = acks
         if due_ms is not None:
             words["dueMs"] = self._clock.wall_ms(due_ms)
         answer = await self._until_known("POST", f"/topics/{self.topic}/messages", words)
         return None if answer is None else int(answer.value["offset"])
 
-    async def _change(self, message: str, partition: int, offset: int) -> None:
+    async def _change(self, sent: Published, partition: int, offset: int) -> None:
         """Cancel a message, or put it off; perhaps it has fired by then."""
         await asyncio.sleep(self._rng.uniform(0.0, 1.5))
-        at_ms = self._clock.now_ms()
+        message, at_ms = sent.message, self._clock.now_ms()
         named: dict[str, object] = {"messageId": message}
-        if self._rng.random() < BY_POSITION_SHARE:
+        # What only the leader had may be lost, and another message be at its offset.
+        if sent.acks != "leader" and self._rng.random() < BY_POSITION_SHARE:
             named = {"partition": partition, "offset": offset}
         words: dict[str, object] = {"messages": [named]}
         due_ms = None
@@ -175,6 +210,8 @@ class Load:
             # A second request after a lost answer finds it cancelled, by the first.
             is_done = said == "done" or (verb == "cancel" and said == "cancelled")
             outcome = "acked" if is_done else "refused"
+            if said == "unknown" and sent.acks != "leader":
+                self._record.forgotten.append(f"{verb} {named} at {at_ms}: {sent}")
         self._record.events.append(Changed(message, at_ms, until_ms, outcome, due_ms))
 
     def _pause_s(self) -> float:
@@ -205,7 +242,8 @@ class Load:
             offset = max(offset, next_offset)
 
     async def read_copies(self) -> None:
-        """Read all of every partition from each node, as its copy has it."""
+        """Read all of every partition from each node, as its copy has it, and all streams."""
+        await self._streams.read_all()
         for node in self._nodes:
             for partition in range(self._record.plan.partitions):
                 await self._read_copy(node, partition)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.cluster.chaos.topics.plan import Fault, Role
 from tests.cluster.chaos.topics.record import RoundRecord, undelivered
 from tests.cluster.history.checkers import (
     Bounds,
@@ -25,6 +26,8 @@ from tests.kit.verdict import Findings, Verdict
 CLOCK_MS = 5
 """Due times are rounded to milliseconds, on this side and on that of the node."""
 HEAL_MS = 30_000
+AWAY_MS = 100
+"""After so long a node that was killed or stopped writes nothing more."""
 SET_MS = 2_000
 """After so long a process has heard that its clock is right again."""
 
@@ -38,10 +41,13 @@ def verdict_on(record: RoundRecord, *, errors: Sequence[str] = ()) -> Verdict:
     findings = judge(record.events, bounds)
     run = run_of(record.events, bounds)
     check_groups(record, run, findings)
+    check_all(record, run, findings)
     if window is not None:
         record.counts += check_clocks(record, run, window, findings)
     for error in errors:
         findings.add("unforeseen", error)
+    for change in record.forgotten:
+        findings.add("forgotten", change)
     for late in filter(None, record.late):
         findings.add("not healed", late)
     counts = counts_of(run)
@@ -77,7 +83,10 @@ def check_clocks(record: RoundRecord, run: Run, window: Window, findings: Findin
     later: dict[str, int] = {}
     """Behind these offsets all was written after the clock was right again."""
     for sent in run.published.values():
-        if sent.offset is not None and sent.at_ms > window.to_ms:
+        # What only the leader had may be lost, and something older come to its offset.
+        if sent.offset is None or sent.acks == "leader":
+            continue
+        if sent.at_ms > window.to_ms:
             later[sent.partition] = min(sent.offset, later.get(sent.partition, sent.offset))
     counts: Counter[str] = Counter()
     for message, fired in fired_of(run).items():
@@ -107,3 +116,15 @@ def check_groups(record: RoundRecord, run: Run, findings: Findings) -> None:
     for group, messages in undelivered(record).items():
         for message in sorted(messages):
             findings.add("undelivered", f"{message} to {group}: {run.published.get(message)}")
+
+
+def check_all(record: RoundRecord, run: Run, findings: Findings) -> None:
+    """See that nothing was acknowledged as being on all replicas while one of them was away."""
+    for away in record.performed:
+        if away.step.fault not in (Fault.KILL, Fault.PAUSE) or away.step.role is Role.ETCD:
+            continue
+        from_ms, to_ms = away.from_ms + AWAY_MS, away.from_ms + away.step.for_ms
+        for sent in run.published.values():
+            is_within = sent.until_ms is not None and from_ms <= sent.at_ms <= sent.until_ms < to_ms
+            if sent.acks == "all" and is_within:
+                findings.add("acked without all", f"{sent}, while {away.name} was away")

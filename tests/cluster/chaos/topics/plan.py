@@ -90,6 +90,8 @@ class Plan:
     groups: int = 3
     consumers: int = 2
     """Of each group."""
+    streams: int = 2
+    """Stored ones: of each, one client stores and one reads."""
     pause_ms: int = 40
     """Between two messages of a publisher."""
     load_ms: int = 6_000

@@ -46,6 +46,17 @@ def acks_early() -> None:
     PartitionHost.publish = publish  # type: ignore[method-assign]
 
 
+def spares_some() -> None:
+    """A leader that is to have all replicas store a message waits for a majority."""
+
+    async def publish(self: PartitionHost, *args: Any, **words: Any) -> Any:
+        acks = words.get("acks", "quorum")
+        return await as_it_is(self, *args, **{**words, "acks": "quorum" if acks == "all" else acks})
+
+    as_it_is = PartitionHost.publish
+    PartitionHost.publish = publish  # type: ignore[method-assign]
+
+
 def dirty_reads() -> None:
     """Readers are given what is flushed here, committed or not."""
     FlushPlan.commit = lambda self, end: None  # type: ignore[method-assign]
@@ -77,9 +88,11 @@ def forgets_ids() -> None:
 
 
 _KILL = tuple(Step(at_ms, Fault.KILL, Role.LEADER, 300) for at_ms in (1_500, 6_500, 11_500))
+_AWAY = (Step(1_500, Fault.KILL, Role.FOLLOWER, 4_000),)
 _CUT = (Step(1_500, Fault.CUT, Role.LEADER, 6_000),)
 PLANTS = {
     "acks-early": Plant(acks_early, frozenset({"lost write", "false ack"}), _CUT),
+    "spares-some": Plant(spares_some, frozenset({"acked without all"}), _AWAY),
     "dirty-reads": Plant(
         dirty_reads, frozenset({"inconsistent offsets", "copies differ", "duplicate"}), _CUT
     ),

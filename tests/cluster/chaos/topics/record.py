@@ -10,6 +10,8 @@ from typing import NamedTuple
 from tests.cluster.chaos.topics.plan import Plan, Step
 from tests.cluster.history.events import Changed, Event, Polled, Published
 
+STREAM = "stream "
+"""What the places of stored streams begin with; groups are not given what is there."""
 REFUSALS_MAX = 50_000
 """The last ones: clients that are refused ask again and again."""
 
@@ -80,6 +82,8 @@ class RoundRecord:
     refusals: deque[Refusal] = field(default_factory=lambda: deque(maxlen=REFUSALS_MAX))
     stuck: list[str] = field(default_factory=list)
     """What nodes said of themselves when groups had not been given all there is in time."""
+    forgotten: list[str] = field(default_factory=list)
+    """Changes of messages that nodes had acknowledged, and then did not know."""
     written_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """When each offset of a partition was written, by the clock of the node that led it then."""
     late: list[str] = field(default_factory=list)
@@ -91,11 +95,13 @@ class RoundRecord:
     seconds: float = 0.0
 
     def outages_ms(self) -> list[int]:
-        """Return how long it took, after each leader that went, until something was acknowledged
-        that was published since."""
+        """Return how long it took, after each leader that went, until a majority acknowledged
+        something that was published since."""
         acks: dict[str, list[tuple[int, int]]] = {}
         for event in self.events:
-            if isinstance(event, Published) and event.until_ms and event.outcome == "acked":
+            if not isinstance(event, Published) or event.acks != "quorum":
+                continue
+            if event.until_ms and event.outcome == "acked":
                 acks.setdefault(event.partition, []).append((event.at_ms, event.until_ms))
         firsts = (
             (_first_since(acks.get(partition, ()), each.from_ms), each.from_ms)
@@ -107,7 +113,11 @@ class RoundRecord:
 
 def undelivered(record: RoundRecord) -> dict[str, set[str]]:
     """Return by group what readers saw, and it was not given; groups with nothing missing not."""
-    polls = (each for each in record.events if isinstance(each, Polled))
+    polls = (
+        each
+        for each in record.events
+        if isinstance(each, Polled) and not each.partition.startswith(STREAM)
+    )
     wanted = {row.message for poll in polls for row in poll.rows if row.kind != "scheduled"}
     missed = {group: set(wanted) for group in record.plan.group_names}
     for each in record.delivered:

@@ -33,7 +33,7 @@ async def test_errors_that_the_client_raises_are_told_with_the_round():
     record, client = RoundRecord(PLAN), Failing()
     clients = GrpcClients(record, RunClock(), "t", cast(waterclock.Client, client))
 
-    assert await clients.publish("m1", 0, None) is None
+    assert await clients.publish("m1", 0, None, "quorum") is None
     consuming = asyncio.ensure_future(clients.consume("g0", "c0"))
     await client.subscribed.wait()
     consuming.cancel()

@@ -1,9 +1,18 @@
 """The verdict on rounds of topics: each thing that only they have is found, and named."""
 
+from msgspec.structs import replace
+
 from tests.cluster.chaos.topics.oracle import verdict_on
 from tests.cluster.chaos.topics.plan import Fault, Plan, Role, Step
-from tests.cluster.chaos.topics.record import Delivered, Performed, RoundRecord, last_due_ms
+from tests.cluster.chaos.topics.record import (
+    STREAM,
+    Delivered,
+    Performed,
+    RoundRecord,
+    last_due_ms,
+)
 from tests.cluster.history.events import Changed, Ended, Healed, Polled, Published, Row
+from waterclock.model.message import Acks
 
 KILL = Step(100, Fault.KILL, Role.LEADER, 50)
 PLAN = Plan(1, 1, "kill-leader", (KILL,), groups=1)
@@ -41,6 +50,41 @@ def test_what_does_not_become_well_again_is_found():
     late.late += ["", "n2 is not ready"]
 
     assert found_in(late) == {"not healed"}
+
+
+def test_a_change_of_what_a_node_had_acknowledged_and_does_not_know_is_found():
+    well = record(Delivered("g0", "t/0", 0, "m1", 320))
+    well.forgotten.append("cancel of m1")
+
+    assert found_in(well) == {"forgotten"}
+
+
+def acked_by(acks: Acks, until_ms: int, *, role: Role = Role.FOLLOWER) -> RoundRecord:
+    """Return a round in which a node is killed at 100 and away until 600, at least."""
+    found = record(Delivered("g0", "t/0", 0, "m1", 320))
+    found.events[0] = replace(SENT, at_ms=250, until_ms=until_ms, acks=acks)
+    step = Step(100, Fault.KILL, role, 500)
+    found.performed.append(Performed(step, "n2", 100, 900))
+    return found
+
+
+def test_what_is_acknowledged_for_all_while_one_is_away_is_found():
+    assert found_in(acked_by("all", 590)) == {"acked without all"}
+    assert found_in(acked_by("all", 590, role=Role.ETCD)) == set()
+    assert found_in(acked_by("all", 610)) == set()
+    assert found_in(acked_by("quorum", 590)) == set()
+
+
+def test_what_a_leader_alone_acknowledged_may_be_lost_and_ends_no_time_without_acknowledgement():
+    alone = Published("m2", "t/0", 150, 180, "acked", 0, acks="leader")
+    killed = record(Delivered("g0", "t/0", 0, "m1", 320))
+    killed.events.append(alone)
+    killed.performed.append(Performed(KILL, "n1", 100, 150, led=("t/0",)))
+
+    assert found_in(killed) == set()
+    assert killed.outages_ms() == [200]
+    killed.events[-1] = replace(alone, acks="quorum")
+    assert found_in(killed) == {"lost write", "false ack"}
 
 
 def test_the_time_without_acknowledgement_ends_with_what_was_published_since():
@@ -102,3 +146,13 @@ def test_a_clock_that_is_behind_excuses_nothing():
     behind = Step(1_000, Fault.CLOCK, Role.LEADER, 1_000, clock_ms=-3_600_000)
 
     assert found_in(scheduled(1_500, 61_000, step=behind)) == {"early fire"}
+
+
+def test_what_is_stored_in_a_stream_is_owed_to_readers_and_to_no_group():
+    well = record(Delivered("g0", "t/0", 0, "m1", 320))
+    stored = Published("s1", f"{STREAM}s", 200, 210, "acked", 1)
+    well.events.append(stored)
+    assert found_in(well) == {"lost write"}
+
+    well.events.append(Polled("r", "any", stored.partition, 330, 1, 2, (Row(1, "data", "s1"),)))
+    assert found_in(well) == set()

@@ -14,6 +14,7 @@ import msgspec
 
 from waterclock.cluster.forwarded import NOT_OWNER
 from waterclock.model.errors import Fenced, NotLeader, Unavailable, Unreachable
+from waterclock.schedule.duration import parse_duration
 from waterclock.security.principals import ANYONE
 from waterclock.server.access import permit_of
 from waterclock.server.cluster.calls.forwarding import Trying
@@ -64,6 +65,7 @@ class HttpRouting:
                     request,
                     lambda: _only(router, place, read),
                     is_harmless=is_repeatable(place, read),
+                    wait_ms=0 if place.wait is None else parse_duration(read(place.wait)),
                 )
 
             if where is not None:
@@ -232,7 +234,14 @@ def _reads_of(operation: Operation) -> Reads:
     """Return what makes readers of fields of requests."""
     place = operation.place
     assert place is not None
-    named = (place.topic, place.group, place.partition, place.meta_if, place.repeatable_if)
+    named = (
+        place.topic,
+        place.group,
+        place.partition,
+        place.meta_if,
+        place.repeatable_if,
+        place.wait,
+    )
     fields = {name: field_reader(operation, name) for name in named if name is not None}
 
     def reads(request: Request) -> Read:

@@ -35,6 +35,8 @@ class Place:
     same, and the answer is true. What is not, ends as `Fenced`, and the client decides."""
     repeatable_if: str | None = None
     """If this field is true, it is repeatable nevertheless."""
+    wait: str | None = None
+    """The field with how long it waits at most, as in `30s`."""
 
 
 HERE = Place(kind="here")
@@ -42,6 +44,7 @@ META = Place(kind="meta")
 META_ONCE = Place(kind="meta", is_repeatable=False)
 """A second time it would say that there was nothing to do."""
 OF_GROUP = Place(kind="group", topic="topic", group="group")
+OF_GROUP_WAITING = Place(kind="group", topic="topic", group="group", wait="wait")
 OF_GROUP_ONCE = Place(kind="group", topic="topic", group="group", is_repeatable=False)
 LEADERS = Place(kind="leaders", topic="topic")
 LEADERS_ONCE = Place(kind="leaders", topic="topic", is_repeatable=False)
