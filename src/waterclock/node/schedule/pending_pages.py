@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.scheduled import scheduled_rows
-from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.errors import BadInput, FrameDamaged, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import ScheduledMessage
@@ -150,13 +150,28 @@ def _listed(
             continue
         offsets = np.array([place.offset for place in mine], np.int64)
         due_ms = np.array([place.due_ms for place in mine], np.int64)
-        # What fired since it was found may be gone from the log.
-        is_meant = host.scheduler.timers.is_open(offsets)
-        is_meant[is_meant] = wanted.matches(host.store, offsets[is_meant])
-        if is_meant.any():
-            found = _read(host, offsets[is_meant], due_ms[is_meant], with_values=with_values)
-            listed.update({(topic, one.partition, one.offset): one for one in found})
+        try:
+            found = _matching(host, wanted, offsets, due_ms, with_values=with_values)
+        except FrameDamaged:
+            if not topic:
+                raise
+            # In a list of all topics it hides nothing else: the list of topics tells of it.
+            is_whole = host.store.reader.undamaged(offsets)
+            offsets, due_ms = offsets[is_whole], due_ms[is_whole]
+            found = _matching(host, wanted, offsets, due_ms, with_values=with_values)
+        listed.update({(topic, one.partition, one.offset): one for one in found})
     return [(place, listed[place[1:]]) for place in places if place[1:] in listed]
+
+
+def _matching(
+    host: PartitionHost, wanted: Filter, offsets: Int64s, due_ms: Int64s, *, with_values: bool
+) -> list[ScheduledMessage]:
+    # What fired since it was found may be gone from the log.
+    is_meant = host.scheduler.timers.is_open(offsets)
+    is_meant[is_meant] = wanted.matches(host.store, offsets[is_meant])
+    if not is_meant.any():
+        return []
+    return _read(host, offsets[is_meant], due_ms[is_meant], with_values=with_values)
 
 
 def _read(
