@@ -14,7 +14,7 @@ from waterclock.storage.reader import Reader
 
 @pytest.mark.parametrize("wanted", [Filter(), Filter(key=b"k")])
 async def test_others_have_their_turns_while_a_page_is_read(tmp_path, monkeypatch, wanted):
-    monkeypatch.setattr(pending_pages, "READ_SLICE", 2)
+    monkeypatch.setattr(pending_pages, "PAGE_SLICE", 2)
     turns, read = 0, list[tuple[int, int]]()
     rows = Reader.rows
 
@@ -24,7 +24,7 @@ async def test_others_have_their_turns_while_a_page_is_read(tmp_path, monkeypatc
 
     monkeypatch.setattr(Reader, "rows", reading)
 
-    async def live() -> None:
+    async def tick() -> None:
         nonlocal turns
         while True:
             turns += 1
@@ -35,9 +35,9 @@ async def test_others_have_their_turns_while_a_page_is_read(tmp_path, monkeypatc
         for number in range(7):
             message = Message(b"", key=b"k", message_id=b"%d" % number, due_ms=due_ms)
             await here.publish("t", [message])
-        living = asyncio.create_task(live())
+        ticking = asyncio.create_task(tick())
         page = await here.pending.list("t", wanted)
-        living.cancel()
+        ticking.cancel()
 
     assert [one.message.message_id for one in page.scheduled] == [b"%d" % n for n in range(7)]
     assert len({turn for turn, _ in read}) == 4

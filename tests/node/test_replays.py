@@ -78,16 +78,16 @@ async def test_others_have_their_turns_while_somebody_reads_on_and_on(tmp_path, 
         await large(c, 3)
         turns = 0
 
-        async def live() -> None:
+        async def tick() -> None:
             nonlocal turns
             while True:
                 turns += 1
                 await asyncio.sleep(0)
 
-        living = asyncio.create_task(live())
+        ticking = asyncio.create_task(tick())
         replay = await c.replays.begin(EVERYTHING)
         before = [turns async for _ in replay]
-        living.cancel()
+        ticking.cancel()
 
         assert len(before) == len(set(before)) == 3
 

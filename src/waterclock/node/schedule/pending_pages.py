@@ -32,7 +32,7 @@ PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
 LIST_ROWS_MAX = 20_000
 """Messages that are read for one page, at most: a filter that few pass makes pages short."""
-READ_SLICE = 50
+PAGE_SLICE = 50
 """Messages read in one go: each may be in a frame of its own."""
 
 _TOKEN = struct.Struct("<qiq")
@@ -152,8 +152,8 @@ async def _listed(
     for topic, host in hosts:
         mine = by_host.get((topic, host.partition), [])
         mine.sort(key=attrgetter("offset"))  # neighbours are in one frame
-        for start in range(0, len(mine), READ_SLICE):
-            part = mine[start : start + READ_SLICE]
+        for start in range(0, len(mine), PAGE_SLICE):
+            part = mine[start : start + PAGE_SLICE]
             found = _matching(topic, host, wanted, part, with_values=with_values)
             listed.update({(topic, one.partition, one.offset): one for one in found})
             await asyncio.sleep(0)
