@@ -1,5 +1,6 @@
 """Replays: bounded when they begin, in order, and going on where their consumer was."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,7 +18,7 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import Position
-from waterclock.node.replay import replays
+from waterclock.node.replay import replays, scan
 from waterclock.node.replay.records import OffsetRange, Request, TimeRange
 from waterclock.node.replay.replays import Replay
 
@@ -68,6 +69,27 @@ async def test_everything_is_replayed_partition_by_partition_up_to_where_it_bega
         assert got.places == [(0, 1), (1, 0), (1, 1)]
         assert got.values == [b"c", b"a", b"b"]
         assert replay.messages == 3
+
+
+async def test_others_have_their_turns_while_somebody_reads_on_and_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(scan, "SLICE_S", -1.0)  # has passed, however fast the machine is
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await large(c, 3)
+        turns = 0
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(tick())
+        replay = await c.replays.begin(EVERYTHING)
+        before = [turns async for _ in replay]
+        ticking.cancel()
+
+        assert len(before) == len(set(before)) == 3
 
 
 async def test_some_partitions_can_be_chosen(tmp_path):

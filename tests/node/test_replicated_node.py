@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,7 +34,7 @@ DAILY = Recurrence(name="daily", topic="t", message=Message(b"tick"), every_ms=8
 
 
 @asynccontextmanager
-async def nodes(tmp_path) -> AsyncIterator[tuple[FakeCluster, Node, Node]]:
+async def nodes(tmp_path, **sections: Any) -> AsyncIterator[tuple[FakeCluster, Node, Node]]:
     """Run two nodes; `a` leads everything at first."""
     cluster = FakeCluster("a")
     clock = ManualClock(START_MS)
@@ -42,7 +43,8 @@ async def nodes(tmp_path) -> AsyncIterator[tuple[FakeCluster, Node, Node]]:
     async def node(name: str) -> AsyncIterator[Node]:
         async with task_group() as tasks:
             replication = FakeReplication(cluster, name, tasks)
-            async with running_node(config_in(tmp_path / name), clock, replication) as made:
+            config = config_in(tmp_path / name, **sections)
+            async with running_node(config, clock, replication) as made:
                 assert isinstance(made.topics, ReplicatedTopics)
                 assert made.replicated_streams is not None
                 cluster.topics[name] = made.topics

@@ -1,5 +1,6 @@
 """Scheduled messages of all topics over HTTP, in one list and counted by topic."""
 
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -62,6 +63,32 @@ async def test_messages_of_all_topics_are_one_list_by_due_time(tmp_path):
         assert await ids_by_page(client, f"fromMs={due_ms}&toMs={due_ms}") == [[]]
         first = (await client.get("/scheduled?limit=1&values=true")).json()["scheduled"][0]
         assert (first["topic"], first["partition"], first["value"]) == ("a", 0, "v")
+
+
+async def test_a_damaged_message_hides_no_other_from_the_list_of_all_topics(tmp_path):
+    async with (
+        running_server(tmp_path, clock=ManualClock()) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        await schedule(client, "a", "a1", delay="1h", key="ada")
+        await schedule(client, "a", "a2", delay="2h", key="bob")
+        await schedule(client, "b", "b1", delay="3h", key="ada")
+        damage(tmp_path, b"ada", of="a")
+
+        assert await ids_by_page(client, "") == [["a2", "b1"]]
+        assert await ids_by_page(client, "key=ada") == [["b1"]]
+        assert (await client.get("/topics/a/scheduled")).json()["error"] == "FrameDamaged"
+        (partition,) = (await client.get("/topics/a")).json()["partitions"]
+        assert "checksum" in partition["problem"]
+
+
+def damage(folder: Path, key: bytes, *, of: str) -> None:
+    """Change one letter of a message of a key in the segment of a topic."""
+    (segment,) = folder.rglob(f"{of}-*/0/log/*.seg")
+    at = segment.read_bytes().index(key)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(key[:1].upper())
 
 
 async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):

@@ -7,6 +7,7 @@ a caller asks for rows (firing, confirming a repeat), and then a frame at a time
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +118,23 @@ class Reader:
             _, header = segment.place_of(int(wanted[at]))
             stop = min(last, int(np.searchsorted(wanted, header.end_offset)))
             found[order[at:stop]] = header.type
+            at = stop
+        return found
+
+    def undamaged(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """Tell which offsets are in frames that bear out their checksums."""
+        found = np.zeros(len(offsets), np.bool_)
+        order = np.argsort(offsets, kind="stable")
+        wanted = offsets[order]
+        at, last = np.searchsorted(wanted, [self.start, self.end]).tolist()
+        while at < last:
+            offset, stop = int(wanted[at]), at + 1
+            segment = self._segments[self.segment_at(offset)]
+            with suppress(FrameDamaged):
+                _, header = segment.place_of(offset)
+                stop = min(last, int(np.searchsorted(wanted, header.end_offset)))
+                segment.frame_at(offset)
+                found[order[at:stop]] = True
             at = stop
         return found
 

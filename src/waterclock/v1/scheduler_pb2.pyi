@@ -69,7 +69,7 @@ class Pending(_message.Message):
     """only those of this key"""
     @_builtins.property
     def position(self) -> _broker_pb2.Position:
-        """instead of the id: only the one there"""
+        """only the one there, and of this id if one is given"""
 
     def __init__(
         self,

@@ -42,22 +42,24 @@ class Scan:
         self._end = start
         self._due_ms = due_ms
         self._undated = end if undated is None else undated
+        self._begun = time.perf_counter()
+        """When others had their last turn."""
 
     def close(self) -> None:
         """Let go of what is read. A log's own memory map is nobody's to close."""
 
     async def next(self) -> tuple[DeliveryBatch, int] | None:
         """Return the next messages and the offset behind them; None at the end."""
-        begun = time.perf_counter()
         while self._at < self._end or self._next_part():
+            # Whoever takes what is found may want little of it, and ask on at once.
+            if time.perf_counter() - self._begun > SLICE_S:
+                await asyncio.sleep(0)
+                self._begun = time.perf_counter()
             await self._log.load(self._at)
             messages = self._step()
             if messages is not None:
                 self.handed_out = self._at
                 return messages, self._at
-            if time.perf_counter() - begun > SLICE_S:
-                await asyncio.sleep(0)
-                begun = time.perf_counter()
         self.is_exhausted = True
         return None
 

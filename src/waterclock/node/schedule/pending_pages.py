@@ -4,17 +4,19 @@ What comes next is chosen by due time alone; only what is chosen is read. A page
 ended at, so those that fire or come meanwhile neither repeat nor hide any other.
 """
 
+import asyncio
 import base64
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.scheduled import scheduled_rows
-from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.errors import BadInput, FrameDamaged, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import ScheduledMessage
@@ -30,6 +32,8 @@ PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
 LIST_ROWS_MAX = 20_000
 """Messages that are read for one page, at most: a filter that few pass makes pages short."""
+PAGE_SLICE = 50
+"""Messages read in one go: each may be in a frame of its own."""
 
 _TOKEN = struct.Struct("<qiq")
 _TOKEN_CHARS = 28
@@ -99,7 +103,8 @@ async def page_of(
     next_page = ""
     for _ in range(0, LIST_ROWS_MAX, count):
         ahead = await _ahead(hosts, wanted, after, count)
-        chosen += _listed(hosts, wanted, ahead, with_values=with_values)[: limit - len(chosen)]
+        listed = await _listed(hosts, wanted, ahead, with_values=with_values)
+        chosen += listed[: limit - len(chosen)]
         is_end = len(ahead) < count
         if ahead:
             after = ahead[-1]
@@ -136,32 +141,54 @@ async def _ahead(
     return places
 
 
-def _listed(
+async def _listed(
     hosts: Sequence[Host], wanted: Filter, places: Sequence[PagePosition], *, with_values: bool
 ) -> list[tuple[PagePosition, ScheduledMessage]]:
-    """Read messages and return those that match, in the same order."""
+    """Read messages and return those that match, in the same order; others get turns meanwhile."""
     by_host: dict[tuple[str, int], list[PagePosition]] = {}
     for place in places:
         by_host.setdefault((place.topic, place.partition), []).append(place)
     listed: dict[tuple[str, int, int], ScheduledMessage] = {}
     for topic, host in hosts:
-        mine = by_host.get((topic, host.partition))
-        if mine is None:
-            continue
-        offsets = np.array([place.offset for place in mine], np.int64)
-        due_ms = np.array([place.due_ms for place in mine], np.int64)
-        # What fired since it was found may be gone from the log.
-        is_meant = host.scheduler.timers.is_open(offsets)
-        is_meant[is_meant] = wanted.matches(host.store, offsets[is_meant])
-        if is_meant.any():
-            found = _read(host, offsets[is_meant], due_ms[is_meant], with_values=with_values)
+        mine = by_host.get((topic, host.partition), [])
+        mine.sort(key=attrgetter("offset"))  # neighbours are in one frame
+        for start in range(0, len(mine), PAGE_SLICE):
+            part = mine[start : start + PAGE_SLICE]
+            found = _matching(topic, host, wanted, part, with_values=with_values)
             listed.update({(topic, one.partition, one.offset): one for one in found})
+            await asyncio.sleep(0)
     return [(place, listed[place[1:]]) for place in places if place[1:] in listed]
+
+
+def _matching(
+    topic: str,
+    host: PartitionHost,
+    wanted: Filter,
+    places: Sequence[PagePosition],
+    *,
+    with_values: bool,
+) -> list[ScheduledMessage]:
+    offsets = np.array([place.offset for place in places], np.int64)
+    due_ms = np.array([place.due_ms for place in places], np.int64)
+    # What fired since it was found may be gone from the log.
+    is_meant = host.scheduler.timers.is_open(offsets)
+    try:
+        is_meant[is_meant] = wanted.matches(host.store, offsets[is_meant])
+        return _read(host, offsets[is_meant], due_ms[is_meant], with_values=with_values)
+    except FrameDamaged:
+        if not topic:
+            raise
+        # In a list of all topics it hides nothing else: the list of topics tells of it.
+        is_meant &= host.store.reader.undamaged(offsets)
+    is_meant[is_meant] = wanted.matches(host.store, offsets[is_meant])
+    return _read(host, offsets[is_meant], due_ms[is_meant], with_values=with_values)
 
 
 def _read(
     host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
 ) -> list[ScheduledMessage]:
+    if not len(offsets):
+        return []
     frames = list(host.store.reader.rows(offsets))
     scheduled = scheduled_rows(frames, offsets).due_at(due_ms)
     appended = np.zeros(len(offsets), np.int64)

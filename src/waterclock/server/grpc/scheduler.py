@@ -135,7 +135,7 @@ def _name(pending: pb.Pending) -> Named:
         return Named(pending.message_id, key)
     position = pending.position
     check_not_negative(partition=position.partition, offset=position.offset)
-    return Named(b"", key, (position.partition, position.offset))
+    return Named(pending.message_id, key, (position.partition, position.offset))
 
 
 def _filter(wanted: pb.Filter) -> Filter:

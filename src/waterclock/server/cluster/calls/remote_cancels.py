@@ -44,12 +44,11 @@ class RemoteCancels:
         return await self._pending.cancel_at(host.topic, named)
 
     async def _ask(self, leader: str, host: PartitionHost, named: Named) -> int:
-        # By its id, if that is known: a topic made anew has other messages at the same positions.
+        # With its id, if that is known: a topic made anew has other messages at the same positions.
+        # And not by that alone, which a node without dedup has no index of.
+        assert named.position is not None
         pending = pb.Pending(message_id=named.message_id)
-        if not named.message_id:
-            assert named.position is not None
-            partition, offset = named.position
-            pending.position.partition, pending.position.offset = partition, offset
+        pending.position.partition, pending.position.offset = named.position
         asked = pb.CancelRequest(topic=host.topic, pending=[pending]).SerializeToString()
         answer = await self._remote.unary(leader, CANCEL, asked, partitions=(host.partition,))
         outcomes = pb.CancelResponse.FromString(answer).outcomes
