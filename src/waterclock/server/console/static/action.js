@@ -66,7 +66,7 @@ function control(field, changed) {
   if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
   if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false", class: field.isLow ? "low" : undefined }, field.value ?? "");
   if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
-  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
+  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.step, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
 }
 
 function labelled(field, made) {
