@@ -6,21 +6,10 @@ What such a cluster or such an audit would answer is put in the place of the nod
 import json
 from typing import Any
 
-from tests.browser.console import Console
+from tests.browser.console import answer
 
 NEXT = "$('[aria-label=\"{}\"] .pager button:last-child').click()"
 SAID = "$('[aria-label=\"{}\"] .pager span').innerText"
-
-
-def answer(console: Console, **answers: Any) -> None:
-    """Have requests answered so, by a part of their paths."""
-    console.do(f"""
-      const answers = Object.entries({json.dumps(answers)}), ask = window.fetch;
-      window.fetch = async (path, options) => {{
-        const found = answers.find(([each]) => String(path).includes(each));
-        return found ? new Response(JSON.stringify(found[1])) : ask(path, options);
-      }};
-    """)
 
 
 def replica(name: str, flushed: int, *, is_voter: bool = True, is_linked: bool = True) -> Any:

@@ -45,7 +45,7 @@ function copier(pre, name) {
 
 // The same by other means: shown with every action.
 export function same() {
-  const cli = h("pre"), line = h("pre");
+  const [cli, line] = ["waterclock", "curl"].map((name) => h("pre", { tabindex: "0", "aria-label": `The ${name} command` })); // long ones scroll
   const rows = [["waterclock", cli], ["curl", line]].map(([name, pre]) => h("div", { class: "line" }, pre, copier(pre, name)));
   const element = h("details", { class: "same", open: true }, h("summary", {}, "The same on a command line"), ...rows);
   return {
