@@ -12,7 +12,7 @@ EACH = 4
 ROWS = "document.querySelectorAll('[aria-label=\"scheduled messages\"] tbody tr').length"
 COUNTED = """
 [...document.querySelectorAll('.bars button')]
-  .reduce((sum, each) => sum + Number(each.title.split(': ')[1]), 0)
+  .reduce((sum, each) => sum + Number.parseInt(each.title.split(': ')[1]), 0)
 """
 
 

@@ -1,6 +1,6 @@
 // What is to come as bars from now on, and before them what has fired: late in another colour.
 import { h, panel, put } from "./dom.js";
-import { clock, count, moment, span } from "./format.js";
+import { clock, count, moment, span, utc } from "./format.js";
 
 const DAY = 86400000;
 export const STEPS = { minute: [1000, 60], hour: [60000, 60], day: [3600000, 48], month: [DAY, 31] };
@@ -64,13 +64,13 @@ export function timeline(choose) {
       const bar = bars.children[n];
       height(bar, each.fired, most);
       bar.className = `was${each.late > LATE_MS ? " late" : ""}${each.fired > most ? " cut" : ""}`;
-      bar.title = each.fired === null ? `${moment(each.start)}: not known` : `${moment(each.start)}: ${count(each.fired)} fired${each.fired ? `, within ${span(each.late)}` : ""}`;
+      bar.title = `${each.fired === null ? `${moment(each.start)}: not known` : `${moment(each.start)}: ${count(each.fired)} fired${each.fired ? `, within ${span(each.late)}` : ""}`}\n${utc(each.start)}`;
     });
     buttons().forEach((button, n) => {
       const start = first + n * step, text = `${moment(start)}: ${count(counts[n])}`;
       const isChosen = chosen !== null && chosen[0] === start;
       height(button, counts[n], most);
-      button.title = text;
+      button.title = `${text}\n${utc(start)}`;
       button.setAttribute("aria-label", text);
       button.setAttribute("aria-pressed", String(isChosen));
       button.onclick = () => choose(isChosen ? null : [start, start + step]);
