@@ -55,9 +55,9 @@ def test_all_partitions_of_a_cluster_are_turned_over_and_found_and_moves_tell_ho
         rows = "document.querySelectorAll('[aria-label=\"replicated partitions\"] tbody tr')"
         console.page.wait(f"{rows}.length === {total}")
     said = "[...document.querySelectorAll('[aria-label=\"what is being moved\"] tbody tr')]"
-    told = console.page.value(f"{said}.map((each) => each.cells[5].innerText)")
+    how_far = console.page.value(f"{said}.map((each) => each.cells[5].innerText)")
     learns = "learns: 100 of 400 (25 %)"
-    assert told == [learns, "has not begun", "a leads", learns]
+    assert how_far == [learns, "has not begun", "a leads", learns]
 
 
 def entries(first: int, count: int) -> str:

@@ -86,11 +86,11 @@ def test_nodes_that_are_away_and_partitions_without_leader_or_replica_are_alarms
     a = node("a", topic("x", led=1), topic("__own", led=1), *few, under_replicated=2)
     alarms = Alarms()
 
-    told = alarms.of(
+    alarms_now = alarms.of(
         merged(a, [node("b", under_replicated=1)], ["c"]), Millis(10), failed=["d", "c"]
     )
 
-    assert [(each.name, each.detail) for each in told] == [
+    assert [(each.name, each.detail) for each in alarms_now] == [
         ("nodeAway", "c does not answer"),
         ("nodeAway", "d does not answer"),
         (
@@ -99,7 +99,7 @@ def test_nodes_that_are_away_and_partitions_without_leader_or_replica_are_alarms
         ),
         ("underReplicated", "3 partitions with a replica that cannot be reached"),
     ]
-    assert all(each.advice and not each.is_blocking for each in told)
+    assert all(each.advice and not each.is_blocking for each in alarms_now)
     # What goes on is told since it began, and what came again since it did.
     later = alarms.of(merged(node("a", under_replicated=1), [], []), Millis(20))
     assert [(each.detail[:11], each.since_ms) for each in later] == [("1 partition", 10)]
