@@ -265,8 +265,8 @@ async def test_topics_and_groups_are_told_whole_by_any_node(nodes, topic, name):
             each.end_offset for each in one.partitions
         ]
         listed = (await http.get("/topics")).json()["topics"]
-        told = next(each for each in listed if each["topic"] == topic)
-        assert told | {"effective": shown["effective"]} == shown  # a list does not tell it
+        listed_one = next(each for each in listed if each["topic"] == topic)
+        assert listed_one | {"effective": shown["effective"]} == shown  # a list does not tell it
         for group in groups(name):
             async with client.subscribe(topic, group=group) as messages:
                 message = await anext(messages)
