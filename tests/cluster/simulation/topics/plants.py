@@ -144,7 +144,7 @@ def a_majority_counts_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "flushed_by_all", Replica.committed_end)
 
 
-@planted("false ack", seeds_max=400)
+@planted("lost write", schedule="a leader that was cut off follows another", seeds_max=3)
 def who_waits_does_not_hear_that_a_leader_stepped_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' messages come to the offset that is waited for."""
     monkeypatch.setattr(Hosted, "fail_waiting", lambda self: None)

@@ -186,6 +186,23 @@ def a_leader_sleeps_and_wakes_when_another_leads(seed: int) -> World:
 
 
 @schedule
+def a_leader_that_was_cut_off_follows_another(seed: int) -> World:
+    """What it still waits for lost its place to a message of the new leader: that is no ack."""
+    stage = Stage(seed, Shape())
+    stage.store("x")
+    old, others = stage.leader, stage.others
+    stage.part(old, *others)
+    stage.publish(old, "old")
+    stage.until(lambda: any(stage.hosted(name).is_open for name in others))
+    [new] = [name for name in others if stage.hosted(name).is_open]
+    taken = stage.publish(new, "new")
+    stage.until(lambda: taken == ["acked"])
+    stage.join(old, *others)
+    stage.run(3_000)
+    return stage.judge()
+
+
+@schedule
 def a_follower_loses_its_power_before_its_disk_is_done(seed: int) -> World:
     """It has written what the leader sent, and flushed nothing: that is no copy yet."""
     stage = Stage(seed, Shape())
