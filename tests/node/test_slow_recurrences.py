@@ -85,6 +85,18 @@ async def test_the_others_go_on_while_one_cannot_be_scheduled(opened, monkeypatc
         assert it.waiting_most == 1
 
 
+async def test_the_next_of_another_is_looked_after_when_it_is_due(opened, monkeypatch):
+    async with opened() as it:
+        await it.pass_minute()
+        monkeypatch.setattr(recurrences, "SLEEP_MS_MAX", LONG_S * 1_000)
+        it.here.clock.advance(MINUTE_MS)
+        async with asyncio.timeout(5):
+            await it.recurrences._sleep()
+
+        await it.recurrences.settle()
+        assert "slow" in it.recurrences._problems
+
+
 async def test_what_was_not_done_in_time_goes_on_and_is_noted_when_it_is_done(opened, monkeypatch):
     async with opened() as it:
         await it.pass_minute()
