@@ -25,6 +25,7 @@ from waterclock.security.principals import ANYONE, FILE
 from waterclock.server.console import live
 from waterclock.server.console.assets import FOLDER, assets
 from waterclock.server.console.models import LiveParameters
+from waterclock.server.http.messages import Response
 from waterclock.v1 import admin_pb2
 
 BROWSER = "Accept: text/html,application/xhtml+xml;q=0.9\r\n"
@@ -256,6 +257,36 @@ async def test_another_node_is_told_at_once_what_was_counted_while_a_page_waits(
 
         assert await its.for_nodes(has_dead=False)
         waiting.cancel()
+
+
+class TwoOthers:
+    """A cluster in which one node answers as this release does, and another does not."""
+
+    members = None
+    others = ("like-this", "another")
+    places = object()
+    like_this: bytes
+
+    def __init__(self, answer: bytes) -> None:
+        self.forwarder = self
+        self._answer = answer
+
+    async def ask_node(self, name: str, *what: bytes) -> Response:
+        return Response(200, self.like_this if name == "like-this" else self._answer)
+
+
+@pytest.mark.parametrize("answer", [b"\x81\xa4name\x01", b"{}", b"", b"\x81\xa4name\xa1\xff"])
+async def test_a_node_whose_counts_mean_nothing_here_is_shown_as_one_not_heard(tmp_path, answer):
+    async with running_server(tmp_path) as it:
+        cluster: Any = TwoOthers(answer)
+        cluster.like_this = await live.Live(it.node, None).for_nodes(has_dead=False)
+        its = live.Live(it.node, cluster)
+
+        event = await anext(its.open(LiveParameters(), lambda: ANYONE.rights).pieces)
+
+    shown = json.loads(bytes(event).removeprefix(b"data: "))["node"]["nodes"]
+    assert [each["isHeard"] for each in shown] == [True, True, False]
+    assert shown[-1]["name"] == "another"
 
 
 async def test_a_topic_tells_what_fired_there_and_how_late(tmp_path):

@@ -3,10 +3,11 @@
 import asyncio
 import errno
 import os
+import resource
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -258,6 +259,50 @@ async def test_a_process_without_a_descriptor_for_another_takes_what_it_was_hand
 
         assert (await client.ask(POST)).body == b"other hello"
     assert "too many open files" in caplog.text
+
+
+@contextmanager
+def no_descriptor_free() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_a_connection_for_which_no_descriptor_is_free_is_taken_when_one_is(
+    monkeypatch, caplog
+):
+    monkeypatch.setattr(connections, "PAUSE_S", 0)
+    async with two() as (one, other), connected(one) as before:
+        one.forward()
+        await before.ask(GET)
+        async with connected(one) as client:
+            one.forward()
+            with no_descriptor_free():
+                client.send(POST)
+                await until(lambda: "wait" in caplog.text or not other.shared._heard)
+                assert other.shared.taken == 1
+
+            assert (await client.answer()).body == b"other hello"
+            assert (await before.ask(GET)).body == b"other "
+    assert "lost" not in caplog.text
+
+
+async def test_what_comes_without_a_descriptor_costs_no_others(caplog):
+    async with two() as (one, other), connected(one) as before:
+        one.forward()
+        await before.ask(GET)
+        link = one.shared._links["other"]
+        link.send(b"\1" + GET)
+        async with connected(one) as client:
+            one.forward()
+
+            assert (await client.ask(POST)).body == b"other hello"
+        assert one.shared._links["other"] is link
+        assert other.shared.taken == 2
+    assert caplog.text.count("handed_connection_lost") == 1
 
 
 async def test_a_connection_that_was_handed_is_for_no_program_that_the_process_starts():

@@ -121,6 +121,22 @@ class Reader:
             at = stop
         return found
 
+    def reach(self, offsets: Int64s, frames_max: int) -> int:
+        """Return how many of these offsets, which ascend, lie in the first so many of their frames.
+
+        One outside the log is a frame of its own.
+        """
+        at = 0
+        for _ in range(min(frames_max, len(offsets))):
+            if at == len(offsets):
+                break
+            offset = int(offsets[at])
+            end = offset + 1
+            if self.start <= offset < self.end:
+                end = self._segments[self.segment_at(offset)].place_of(offset)[1].end_offset
+            at = int(np.searchsorted(offsets, end))
+        return at
+
     def undamaged(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """Tell which offsets are in frames that bear out their checksums."""
         found = np.zeros(len(offsets), np.bool_)

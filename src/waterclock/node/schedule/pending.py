@@ -178,11 +178,15 @@ class PendingMessages:
         """Yield the pending messages of a partition that match, as there were at the beginning."""
         async for offsets, _ in host.scheduler.scan(*wanted.span):
             for part in slices(offsets, wanted.slice_rows):
+                # Together, for a change of them waits for the disk.
+                found = [offsets[:0]]
                 # What fired since it was found may be gone from the log.
-                part = part[host.scheduler.timers.is_open(part)]
-                if len(part):
-                    yield part[wanted.matches(host.store, part)]
-                await asyncio.sleep(0)
+                while len(part := part[host.scheduler.timers.is_open(part)]):
+                    count = wanted.reach(host.store, part)
+                    found.append(part[:count][wanted.matches(host.store, part[:count])])
+                    part = part[count:]
+                    await asyncio.sleep(0)
+                yield np.concatenate(found)
 
     async def count(self, topic: str = "", steps: Steps | None = None) -> Counts:
         """Count the pending messages of a topic, or of all, by how soon they are due; with `steps`

@@ -24,7 +24,9 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 READ_SLICE = 1_000
-"""Messages that are read and looked at in one go."""
+"""Messages that are read and looked at in one go, at most."""
+READ_FRAMES = 50
+"""Frames that are read in one go: each may hold one message, and takes as long as one of many."""
 SCAN_SLICE = 65_536
 
 
@@ -62,7 +64,7 @@ class Filter:
 
     @property
     def slice_rows(self) -> int:
-        """How many messages to ask about at once."""
+        """How many messages to ask about at once, at most."""
         return READ_SLICE if self.needs_rows else SCAN_SLICE
 
     def hosts(self, topic: Topic) -> list[PartitionHost]:
@@ -72,6 +74,10 @@ class Filter:
             return topic.led
         asked = {topic.partition(number).partition for number in self.partitions}
         return [host for host in topic.led if host.partition in asked]
+
+    def reach(self, store: PartitionStore, offsets: Int64s) -> int:
+        """Return how many of these messages, by offset, to look at without letting the loop go."""
+        return store.reader.reach(offsets, READ_FRAMES) if self.needs_rows else len(offsets)
 
     def matches(self, store: PartitionStore, offsets: Int64s) -> Bools:
         """Tell which of these messages it holds of, due times aside."""

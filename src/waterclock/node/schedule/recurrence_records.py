@@ -1,5 +1,6 @@
 """What a node remembers of a recurrence: the recurrence as it was put, and what was scheduled."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -165,7 +166,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_cancelled(
-        self, rule: RecurrenceRule, cancelled: list[Occurrence]
+        self, rule: RecurrenceRule, cancelled: Sequence[Occurrence]
     ) -> "RecurrenceRecord":
         """Return it with nothing left to cancel; what of its own was cancelled can come again.
 

@@ -16,6 +16,10 @@ deleted first writes down which occurrence must go, then cancels it: a crash bet
 the next start. One that is resumed goes on by its rule as it was, from now on. An occurrence is
 cancelled only where its id stands: a topic made anew has other messages at the same positions.
 Deleting a topic deletes its recurrences, in the same write: none of them makes it again.
+
+What a recurrence asks for is done in a *step*, and all take theirs side by side. A partition
+may have no leader for a while: a step that is not done in `PATIENCE_S` goes on by itself, and its
+end is noted when it comes. Until then nobody waits for it but who changes that recurrence.
 """
 
 import asyncio
@@ -35,6 +39,7 @@ from waterclock.model.errors import (
     Fenced,
     NodeFailed,
     NotFound,
+    Stopping,
     StorageFailed,
     Unavailable,
     WaterclockError,
@@ -61,8 +66,13 @@ RECURRENCES_MAX = 10_000
 ANY_TOPIC = "*"
 """No topic has that name: whatever is there is meant."""
 SLEEP_MS_MAX = 1_000
+PATIENCE_S = 1.0
+"""How long recurrences wait for one another. Lower keeps the others more punctual while a partition
+has no leader, and tells callers sooner that they are to try again."""
 LOOKED_AT_ONCE = 256
 """Recurrences looked at without letting the loop go."""
+
+Step = asyncio.Task[RecurrenceRecord | Exception | None]
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +106,10 @@ class Recurrences:
         """The latest time at which occurrences may have been scheduled."""
         self._problems: set[str] = set()
         """Recurrences with something left to do, or to write down: said once, tried again."""
+        self._steps: dict[str, Step] = {}
+        """What is being done, or was and is not written down, of the records as they are."""
+        self._slow: set[str] = set()
+        """Recurrences whose last step was not done in time: the others wait for them no more."""
         self._load()
         metadata.on_leading.append(lambda is_leading: self._lead_changed())
 
@@ -106,6 +120,9 @@ class Recurrences:
         self._records.clear()
         self._rules.clear()
         self._problems.clear()
+        for name in tuple(self._steps):
+            self._end_step(name)
+        self._slow.clear()
         self._latest_ms = None
         self._is_stale = False
         for key, value in self._metadata.items(RECORD):
@@ -193,9 +210,11 @@ class Recurrences:
         its id, and can be cancelled then. Raises why if it cannot be looked for now.
         """
         record = self._records.get(name)
-        if record is None or record.is_deleted or not record.is_due(self._now_ms()):
+        if record is None or record.is_deleted:
             return record
-        problem = (await self._settle([name])).get(name)
+        if name not in self._steps and not record.is_due(self._now_ms()):
+            return record
+        problem = await self._settle_one(name)
         if isinstance(problem, Unavailable | NodeFailed):
             raise problem
         return self._records.get(name)
@@ -203,9 +222,9 @@ class Recurrences:
     async def _change(self, name: str, record: RecurrenceRecord) -> Recurrence:
         """Save what it is to be and bring it about; raises why what must go cannot go yet."""
         await self._save({name: record})
-        problems = await self._settle([name])
-        if self._records[name].unwanted:
-            raise problems[name]
+        problem = await self._settle_one(name)
+        if self._records[name].unwanted and problem is not None:
+            raise problem
         return self._view(self._records[name])
 
     def _check_seen(self, name: str, seen_topic: str) -> None:
@@ -224,9 +243,9 @@ class Recurrences:
             if before is None or before.is_deleted:
                 return False
             await self._save({name: before.deleted(self._now_ms())})
-            problems = await self._settle([name])
-            if problems:
-                raise problems[name]
+            problem = await self._settle_one(name)
+            if problem is not None:
+                raise problem
             return True
 
     @asynccontextmanager
@@ -238,11 +257,14 @@ class Recurrences:
                 for name, record in self._records.items()
                 if record.recurrence.topic == topic and not record.is_deleted
             }
+            for name in gone:
+                self._end_step(name)  # it would make the topic again
             yield _encoded(gone)
             for name, record in gone.items():
                 self._keep(name, record)
                 log.info("recurrence_deleted name=%s with_topic=%s", name, topic)
             self._problems.intersection_update(self._records)
+            self._slow.intersection_update(self._records)
 
     def list(self, topic: str = "") -> "Sequence[Recurrence]":
         """Return the recurrences of a topic, or all, by name."""
@@ -289,11 +311,11 @@ class Recurrences:
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
         times = [
-            r.last_scheduled.due_ms for r in self._records.values() if r.last_scheduled is not None
+            record.last_scheduled.due_ms
+            for name, record in self._records.items()
+            if record.last_scheduled is not None and name not in self._problems
         ]
         sleep_ms = max(0, min(SLEEP_MS_MAX, min(times, default=now_ms + SLEEP_MS_MAX) - now_ms))
-        if self._problems:
-            sleep_ms = SLEEP_MS_MAX
         self._alarm.clear()
         try:
             async with asyncio.timeout(sleep_ms / 1_000):
@@ -311,11 +333,11 @@ class Recurrences:
         """Do what is to be done; return what could not be, and why. It is tried again later."""
         problems: dict[str, WaterclockError] = {}
         changed: dict[str, RecurrenceRecord | None] = {}
-        names = tuple(names)
-        results = await asyncio.gather(
-            *(self._settled(self._records[name]) for name in names), return_exceptions=True
-        )
-        for name, result in zip(names, results, strict=True):
+        steps = {name: self._steps.get(name) or self._begin(name) for name in names}
+        if waited := [step for name, step in steps.items() if name not in self._slow]:
+            await asyncio.wait(waited, timeout=PATIENCE_S)
+        for name, step in steps.items():
+            result = self._result(name, step)
             if result is self._records[name] and name not in self._problems:
                 continue  # as it was, and written down
             if isinstance(result, BaseException):
@@ -326,6 +348,42 @@ class Recurrences:
             problems |= await self._write_down(changed)
             self._alarm.set()
         return problems
+
+    async def _settle_one(self, name: str) -> WaterclockError | None:
+        """Do what is to be done for a caller; return why it could not be, if so."""
+        self._slow.discard(name)
+        return (await self._settle([name])).get(name)
+
+    def _begin(self, name: str) -> Step:
+        work = self._outcome(self._records[name])
+        try:
+            step = self._steps[name] = self._tasks.create_task(work)
+        except RuntimeError as error:  # the group takes no more
+            work.close()
+            raise Stopping("the node is stopping") from error
+        step.add_done_callback(lambda _: self._alarm.set())
+        return step
+
+    def _end_step(self, name: str) -> None:
+        """Let go of a step whose record is another one from now on."""
+        if step := self._steps.pop(name, None):
+            step.cancel()
+
+    def _result(self, name: str, step: Step) -> RecurrenceRecord | Exception | None:
+        """Return what came of a step, if it is done."""
+        if not step.done():
+            self._slow.add(name)
+            return Unavailable(f"recurrence {name!r}: a partition does not answer, and is asked on")
+        self._slow.discard(name)
+        self._steps.pop(name, None)
+        return step.result()
+
+    async def _outcome(self, record: RecurrenceRecord) -> RecurrenceRecord | Exception | None:
+        """Return what came of it, or why it failed: for whoever asks, and not for the node."""
+        try:
+            return await self._settled(record)
+        except Exception as error:
+            return error
 
     async def _write_down(
         self, changed: "Mapping[str, RecurrenceRecord | None]"
@@ -353,7 +411,7 @@ class Recurrences:
     async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
         """Do what a record asks for; return it as it is then, None if it is done with."""
         rule = self._rules[record.recurrence.name]
-        cancelled = [occurrence for occurrence in record.unwanted if await self._cancel(occurrence)]
+        cancelled = await self._cancel_all(record.unwanted)
         if record.is_deleted:
             return None
         if record.unwanted:
@@ -376,6 +434,14 @@ class Recurrences:
         message_id = record.message_id(due_ms)
         return Occurrence(topic, answer.partition, answer.first_offset, due_ms, message_id)
 
+    async def _cancel_all(self, occurrences: "Sequence[Occurrence]") -> "Sequence[Occurrence]":
+        """Return those that are cancelled; raises why some could not be, once all were tried."""
+        outcomes = await asyncio.gather(*map(self._cancel, occurrences), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [one for one, outcome in zip(occurrences, outcomes, strict=True) if outcome]
+
     async def _cancel(self, occurrence: Occurrence) -> bool:
         """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
         # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
@@ -396,6 +462,7 @@ class Recurrences:
         await self._metadata.wait_flushed(written)
 
     def _keep(self, name: str, record: RecurrenceRecord | None) -> None:
+        self._end_step(name)
         if record is None:
             self._records.pop(name, None)
             self._rules.pop(name, None)

@@ -3,12 +3,14 @@
 Pages share a tick. Whoever waits for the next one first counts it for the others, so ten consoles
 cost the node one pass over its topics, and none cost nothing at all. Nodes that share topics are
 asked for what they have counted, once a tick, and answer many with one count as well; one that says
-nothing does not hold up the tick (`other_nodes.py`). What a page is told depends on its parameters
+nothing does not hold up the tick (`other_nodes.py`), and one of another release whose counts mean
+nothing here is shown as one that could not be asked. What a page is told depends on its parameters
 and on what its principal may see; pages for which that is the same share the bytes. A page that
 reads slowly misses ticks, and nothing is kept for it.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -56,6 +58,8 @@ SPACE_TICKS = 10
 """How often the disk is asked for its room, in ticks."""
 LATE_BUCKETS = len(LATENESS_MS) + 1
 HEADERS = b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
+
+log = logging.getLogger(__name__)
 
 
 class Tick:
@@ -244,8 +248,8 @@ class Live:
         names = cluster.others
         answers = await self._others.counts(names, has_dead=own.dead_letters is not None)
         began = time.thread_time()
-        others = [msgspec.msgpack.decode(answer, type=Counts) for answer in answers.values()]
-        whole = merged(own, others, [name for name in names if name not in answers])
+        others = {name: found for name, answer in answers.items() if (found := _read(name, answer))}
+        whole = merged(own, [*others.values()], [name for name in names if name not in others])
         members = () if cluster.membership is None else cluster.membership.members()
         failed = [each.name for each in members if each.state == "failed"]
         whole.node.problems += self._alarms.of(whole, Millis(tick.now_ms), failed=failed)
@@ -279,6 +283,15 @@ class Live:
             counts = await self._counts(tick, has_dead=has_dead)
             found = tick.for_nodes[has_dead] = msgspec.msgpack.encode(part_of(counts))
         return found
+
+
+def _read(name: str, answer: bytes) -> Counts | None:
+    """Return what a node has counted; None if it tells that in another way than this release."""
+    try:
+        return msgspec.msgpack.decode(answer, type=Counts)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        log.debug("counts_unread node=%s error=%s", name, error)
+        return None
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ DATA_BYTES_MAX: Final = 32 * KIB
 """Of a request that has begun; a longer one is forwarded."""
 BACKLOG: Final = 64
 PAUSE_S: Final = 1.0
-"""Before processes are heard again, if there was no descriptor left for a link of one."""
+"""Before processes are heard again, if there was no descriptor left for what they bring."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group."""
 
@@ -142,22 +142,41 @@ class SharedConnections:
             self._loop.add_reader(self._listener, self._accept)
 
     def _read(self, link: socket.socket) -> None:
-        """Take all that was handed."""
+        """Take all that was handed; what there is no descriptor for stays with the kernel."""
         while True:
+            try:
+                os.close(os.dup(link.fileno()))  # else the next one would come without its own
+            except OSError as error:
+                if self._listener.fileno() >= 0:
+                    self._pause(link, error)
+                    return
             try:
                 data, descriptors, _, _ = socket.recv_fds(link, DATA_BYTES_MAX + 1, 1)
             except BlockingIOError:
                 return
             except OSError:
                 data, descriptors = b"", []
-            if not data or not descriptors:
+            if not data:
                 self._forget(link)
                 return
+            if not descriptors:  # another thread took the last one, or this process ends
+                log.warning("handed_connection_lost: no descriptor came with it")
+                continue
             self.taken += 1
             given = socket.socket(fileno=descriptors[0])
             given.setblocking(False)
             given.set_inheritable(False)  # as that of a connection that was accepted
             self._server.tasks.create_task(self._take(given, data[0], data[1:]))
+
+    def _pause(self, link: socket.socket, error: OSError) -> None:
+        """Read on when descriptors may be free again."""
+        log.warning("handed_connections_wait: %s", error)
+        self._loop.remove_reader(link)
+        self._loop.call_later(PAUSE_S, self._resume, link)
+
+    def _resume(self, link: socket.socket) -> None:
+        if link in self._heard:
+            self._loop.add_reader(link, self._read, link)
 
     async def _take(self, given: socket.socket, moves: int, data: bytes) -> None:
         connection = HttpConnection(self._server)
