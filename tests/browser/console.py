@@ -147,3 +147,14 @@ def narrow(console: Console) -> None:
     """Have the window of a phone."""
     size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     console.page.call("Emulation.setDeviceMetricsOverride", **size)
+
+
+def answer(console: Console, **answers: Any) -> None:
+    """Have requests answered so, by a part of their paths."""
+    console.do(f"""
+      const answers = Object.entries({json.dumps(answers)}), ask = window.fetch;
+      window.fetch = async (path, options) => {{
+        const found = answers.find(([each]) => String(path).includes(each));
+        return found ? new Response(JSON.stringify(found[1])) : ask(path, options);
+      }};
+    """)

@@ -208,7 +208,13 @@ def test_a_stream_is_resized_and_a_topic_gets_other_settings(console):
     console.ask("POST", "/topics", {"topic": "grown", "partitions": 1, "ifAbsent": True})
     console.go("topics/grown", "Partitions")
     console.page.wait("document.body.innerText.includes('Settings…')")
+    configured = console.ask("GET", "/topics/grown")["effective"]
+    console.shows(f"Retries\n{configured['retriesMax']} as configured")
     console.do("press('Settings…')")
+    hint = console.do("return $('dialog [name=timeout]').placeholder")
+    assert hint == f"{configured['ackTimeoutMs'] // 1_000}, as configured"
+    console.do("$('dialog button[type=submit]').click()")
+    console.wait("$('dialog .notice.bad').innerText === 'Nothing is changed yet.'")
     said = console.submit(partitions="3", retention="48", retries="5")
     assert "waterclock topics update grown --partitions 3 --retention 48h --retries 5" in said
     console.shows("Changed")
@@ -216,3 +222,25 @@ def test_a_stream_is_resized_and_a_topic_gets_other_settings(console):
     assert len(changed["partitions"]) == 3
     settings = changed["settings"]
     assert (settings["retentionMs"], settings["retriesMax"]) == (48 * 3_600_000, 5)
+
+    # The others, and only what is another now than it was.
+    console.shows("2 d 0 h")
+    console.do("press('Settings…')")
+    said = console.submit(retention="0.5", size="64", timeout="1.5", compacted=True, waits=True)
+    assert said.count(
+        " --retention 1800s --retention-bytes 64MiB --ack-timeout 1500ms --compacted"
+        " --wait-for-groups --address"
+    )
+    console.shows("64 MiB")
+    now = console.ask("GET", "/topics/grown")
+    assert now["settings"] == now["settings"] | {
+        "retentionMs": 1_800_000,
+        "retentionBytes": 64 << 20,
+        "retentionWaitForGroups": True,
+        "isCompacted": True,
+        "retriesMax": 5,
+        "ackTimeoutMs": 1_500,
+    }
+    console.shows("yes, by key")
+    main = console.page.value("document.querySelector('main').innerText")
+    assert "as configured" not in main

@@ -11,6 +11,10 @@ from waterclock.history.history import STEP_MS, Sample
 from waterclock.history.series import NODE, TOPIC
 from waterclock.runtime.clock import SystemClock
 
+MIDDLE = """
+(() => { const box = document.querySelector(".plot .u-over").getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2]; })()
+"""
 POSITIONS = "[...document.querySelectorAll('td button.mono')].map((each) => each.innerText)"
 
 
@@ -69,7 +73,7 @@ def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(
     console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})
     console.go("schedule?topic=soon", "in forty minutes")
     console.do(
-        "[...document.querySelectorAll('.bars button')].find((e) => / 1$/.test(e.title)).click()"
+        "[...document.querySelectorAll('.bars button')].find((e) => / 1$/m.test(e.title)).click()"
     )
     console.page.wait("!document.body.innerText.includes('in forty minutes')")
     assert "from=" in asked(console)
@@ -136,4 +140,17 @@ def test_times_are_of_the_readers_zone_with_utc_on_hover(console):
     console.ask("POST", "/topics/zones/messages", {"value": "x", "dueMs": due_s * 1_000})
     console.go("schedule?topic=zones", f"{here:%Y-%m-%d %H:%M:%S}")
     title = console.page.value("document.querySelector('td time').title")
-    assert title.startswith(f"{here.astimezone(UTC):%Y-%m-%d %H:%M:%S}.000 UTC")
+    utc = f"{here.astimezone(UTC):%Y-%m-%d %H:%M:%S}.000 UTC"
+    assert title.startswith(utc)
+    # And so does a bar of the timeline, and the place in a plot that the mouse is at.
+    console.wait(
+        "/^\\d\\d:\\d\\d:00: \\d+\\n[-\\d]+ \\d\\d:\\d\\d:00.000 UTC$/.test($('.bars .now')?.title)"
+    )
+    shown, said = console.page.value("document.querySelector('.bars .now').title").split("\n")
+    local = datetime.fromisoformat(said.removesuffix(" UTC")).replace(tzinfo=UTC)
+    assert shown.startswith(f"{local.astimezone(here.tzinfo):%H:%M:%S}")
+    console.go("", "Messages a second")
+    console.wait("!!$('.plot .u-over')")
+    x, y = console.page.value(MIDDLE)
+    console.page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    console.wait("/\\n[-\\d]+ [:\\d]+.000 UTC$/.test($('.plot').title)")

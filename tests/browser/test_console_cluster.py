@@ -160,6 +160,11 @@ def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
     console.shows("waiting for messages")
     console.ask("POST", "/topics/orders/messages", {"value": "seen live", "key": "k"})
     console.shows("seen live")
+    console.go("", "Nodes")
+    console.shows(f"{gone} does not answer. look after it")
+    console.wait(
+        "/underReplicated since [^]*: \\d+ partitions? with a replica/.test($('main').innerText)"
+    )
     console.go("cluster", "Members")
     page.wait(f"!/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")
 
@@ -167,6 +172,7 @@ def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
     page.wait(f"/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")
     console.go("", "Nodes")
     page.wait("document.querySelectorAll('main .tag.good').length === 3")
+    page.wait("!document.querySelector('main .notice.warn b')")  # nothing is wrong any more
 
 
 def goes_on_when_its_own_node_is_back(console: Console, nodes: Nodes) -> None:

@@ -72,7 +72,9 @@ def http_counted(node: str, total: int, **counts: list[int]) -> HttpAnswer:
 def test_counts_of_all_topics_are_of_all_nodes():
     def counted_by_topic(*topics: tuple[str, int, int]) -> HttpAnswer:
         found = [{"topic": t, "count": n, "nextDueMs": due} for t, n, due in topics]
-        return HttpAnswer("a", (), {"total": 0, "nextDueMs": 0, "topics": found})
+        total = sum(n for _, n, _ in topics)
+        by_due = {"horizons": [{"withinMs": 0, "count": total}], "counts": [total, 0]}
+        return HttpAnswer("a", (), {"total": total, "nextDueMs": 0, "topics": found, **by_due})
 
     asked: Any = None
     merged = HTTP_MERGES["countAllScheduled"](
@@ -92,9 +94,12 @@ def test_counts_of_all_topics_are_of_all_nodes():
             {"topic": "a", "count": 1, "nextDueMs": 80},
             {"topic": "b", "count": 6, "nextDueMs": 60},
         ],
+        "horizons": [{"withinMs": 0, "count": 7}],
+        "counts": [7, 0],
     }
     nothing = HTTP_MERGES["countAllScheduled"](asked, [counted_by_topic(), counted_by_topic()], "a")
-    assert nothing == {"total": 0, "nextDueMs": 0, "topics": []}
+    none = {"horizons": [{"withinMs": 0, "count": 0}], "counts": [0, 0]}
+    assert nothing == {"total": 0, "nextDueMs": 0, "topics": [], **none}
 
 
 def test_counts_by_steps_are_of_all_nodes_or_refused():

@@ -91,6 +91,13 @@ def damage(folder: Path, key: bytes, *, of: str) -> None:
         file.write(key[:1].upper())
 
 
+def horizons(**counts: int) -> list[dict[str, int]]:
+    """Return what is counted by how soon it is due, by hours."""
+    known = {0: 0, 60_000: 0, HOUR_MS: 0, 24 * HOUR_MS: 0, 720 * HOUR_MS: 0, -1: 0}
+    known |= {int(hours[1:]) * HOUR_MS: count for hours, count in counts.items()}
+    return [{"withinMs": within, "count": count} for within, count in known.items()]
+
+
 async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):
     async with (
         running_server(tmp_path, clock=ManualClock()) as it,
@@ -104,7 +111,8 @@ async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):
         await schedule(client, "a", "a", delay="2h")
         await client.post("/topics/none/messages", {"value": "now"})
 
-        assert nothing == {"total": 0, "nextDueMs": 0, "topics": []}
+        none = {"total": 0, "nextDueMs": 0, "topics": []}
+        assert nothing == none | {"horizons": horizons(), "counts": []}
         assert (await client.get("/scheduled/count")).json() == {
             "total": 7,
             "nextDueMs": now_ms + HOUR_MS,
@@ -112,7 +120,17 @@ async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):
                 {"topic": "a", "count": 1, "nextDueMs": now_ms + 2 * HOUR_MS},
                 {"topic": "b", "count": 6, "nextDueMs": now_ms + HOUR_MS},
             ],
+            "horizons": horizons(h1=1, h24=6),
+            "counts": [],
         }
+        # By the step they are due in: those before and behind the steps are in none.
+        steps = f"fromMs={now_ms + 2 * HOUR_MS}&stepMs={HOUR_MS}&steps=4"
+        by_step = (await client.get(f"/scheduled/count?{steps}")).json()
+        assert (by_step["total"], by_step["counts"]) == (7, [2, 1, 1, 1])
+        refused = await client.get("/scheduled/count?stepMs=1&steps=1")
+        assert (refused.status, refused.json()["field"]) == (400, "stepMs")
+        beyond = await client.get("/scheduled/count?steps=1001")
+        assert (beyond.status, beyond.json()["field"]) == (400, "steps")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from waterclock.model.ids import Millis
+from waterclock.node.problems import DISK_FULL, STORE_AWAY, HealthProblem, problem_named
 from waterclock.security.principals import ANYONE
 from waterclock.security.rights import Rights
+from waterclock.server.console.alarms import Alarms
 from waterclock.server.console.counts import merged, part_of, snapshot_of
 from waterclock.server.console.merged_history import merged_history
 from waterclock.server.console.models import (
@@ -60,6 +63,49 @@ def test_of_nodes_the_latest_and_the_fullest_disk_are_shown():
 
     assert whole.lateness_p99_ms == 75.0
     assert (whole.disk_bytes, whole.disk_free_bytes) == (1_000, 100)
+
+
+def problem(name: str) -> HealthProblem:
+    return problem_named(name, "no room", Millis(5))
+
+
+def test_each_node_tells_what_is_wrong_with_it_and_when_that_began():
+    a, b = node("a", problems=[problem(DISK_FULL)]), node("b", problems=[problem(STORE_AWAY)])
+
+    whole = merged(a, [b], []).node
+
+    assert [each.name for each in whole.problems] == [DISK_FULL]
+    [own, other] = whole.nodes
+    assert [(each.name, each.since_ms) for each in own.problems] == [(DISK_FULL, 5)]
+    assert [(each.name, each.since_ms) for each in other.problems] == [(STORE_AWAY, 5)]
+    assert all(each.advice for each in (*own.problems, *other.problems))
+
+
+def test_nodes_that_are_away_and_partitions_without_leader_or_replica_are_alarms():
+    few = [topic(f"t{number}", led=3 - number % 2) for number in range(9)]
+    a = node("a", topic("x", led=1), topic("__own", led=1), *few, under_replicated=2)
+    alarms = Alarms()
+
+    alarms_now = alarms.of(
+        merged(a, [node("b", under_replicated=1)], ["c"]), Millis(10), failed=["d", "c"]
+    )
+
+    assert [(each.name, each.detail) for each in alarms_now] == [
+        ("nodeAway", "c does not answer"),
+        ("nodeAway", "d does not answer"),
+        (
+            "leaderless",
+            "6 partitions without a leader that answers: x (2), t1 (1), t3 (1) and 2 more topics",
+        ),
+        ("underReplicated", "3 partitions with a replica that cannot be reached"),
+    ]
+    assert all(each.advice and not each.is_blocking for each in alarms_now)
+    # What goes on is told since it began, and what came again since it did.
+    later = alarms.of(merged(node("a", under_replicated=1), [], []), Millis(20))
+    assert [(each.detail[:11], each.since_ms) for each in later] == [("1 partition", 10)]
+    assert alarms.of(merged(node("a"), [], []), Millis(30)) == []
+    again = alarms.of(merged(node("a", under_replicated=1), [], []), Millis(40))
+    assert [each.since_ms for each in again] == [40]
 
 
 def test_a_group_that_moves_is_shown_once_as_where_its_members_are():

@@ -1,6 +1,7 @@
 """Messages of a key, looked for in a partition: as they are found, and how far that went."""
 
 import json
+from base64 import b64encode
 from typing import Any
 from urllib.parse import quote
 
@@ -46,12 +47,21 @@ async def test_messages_of_a_key_are_found_with_how_far_it_was_looked(tmp_path):
         assert await found(client, "key=ada") == ([0, 3], ended(2, 6, 6, is_at_end=True))
         assert await found(client, "key=ada&offset=1") == ([3], ended(1, 5, 6, is_at_end=True))
         assert await found(client, "key=" + quote("ä")) == ([4], ended(1, 6, 6, is_at_end=True))
+        in_base64 = "keyBase64=" + quote(b64encode("ä".encode()).decode())
+        assert await found(client, in_base64) == ([4], ended(1, 6, 6, is_at_end=True))
         assert await found(client, "key=eve") == ([], ended(0, 6, 6, is_at_end=True))
         assert await found(client, "key=") == ([], ended(0, 6, 6, is_at_end=True))
         # It stops behind the last one it was to find.
         assert await found(client, "key=ada&count=1") == ([0], ended(1, 1, 1, is_at_end=False))
         rest = await found(client, "key=ada&count=1&offset=1")
         assert rest == ([3], ended(1, 3, 4, is_at_end=False))
+        # It does not look behind the offset at which it is to end.
+        assert await found(client, "key=ada&end=3") == ([0], ended(1, 6, 3, is_at_end=False))
+        assert await found(client, "key=ada&end=4&offset=3") == (
+            [3],
+            ended(1, 3, 4, is_at_end=False),
+        )
+        assert await found(client, "key=ada&end=9") == ([0, 3], ended(2, 6, 6, is_at_end=True))
         assert await found(client, "key=ada&offset=6") == ([], ended(0, 0, 6, is_at_end=True))
 
 
@@ -76,9 +86,18 @@ async def test_what_is_wrong_with_a_search_is_named(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await publish(client, "ada")
         refused = await client.get(f"{PATH}?key=ada&count=-1")
+        wrong = ("key=ada&end=3&offset=3", "key=ada&keyBase64=YWRh", "keyBase64=x")
+        others = [await client.get(f"{PATH}?{one}") for one in wrong]
+        no_key = await client.get(f"{PATH}?end=3")
         beyond = await client.get(f"{PATH}?key=ada&offset=7")
 
     assert (refused.status, refused.json()["field"]) == (400, "count")
+    assert [(one.status, one.json()["field"]) for one in others] == [
+        (400, "end"),
+        (400, "keyBase64"),
+        (400, "keyBase64"),
+    ]
+    assert (no_key.status, no_key.json()["field"]) == (400, "end")
     assert (beyond.status, beyond.json()["error"]) == (404, "OffsetOutOfRange")
 
 

@@ -21,10 +21,11 @@ BYTES_MAX = 64 * MIB
 class KeySearch:
     """Picks messages of a key out of batches, until it has enough or has looked at enough."""
 
-    def __init__(self, key: bytes, *, start: int, count: int) -> None:
-        """Find `count` of them, from the offset `start` on; 0 is all there are."""
+    def __init__(self, key: bytes, *, start: int, count: int, end: int = 0) -> None:
+        """Find `count` of them in the offsets [start, end); 0 is all there are."""
         self._key = binary_scalar(key)
         self._count = count
+        self.end = end
         self._size_bytes = 0
         self.rows = 0
         """How many messages it has looked at."""
@@ -39,7 +40,8 @@ class KeySearch:
     def is_over(self) -> bool:
         """It has found, or looked at, what it was to."""
         has_all = bool(self._count) and self.found >= self._count
-        return has_all or self.rows >= ROWS_MAX or self._size_bytes >= BYTES_MAX
+        is_at_end = bool(self.end) and self.next_offset >= self.end
+        return has_all or is_at_end or self.rows >= ROWS_MAX or self._size_bytes >= BYTES_MAX
 
     def pick(self, batch: ReplayBatch) -> ReplayBatch | None:
         """Return the messages of the key in the next batch; None if there are none."""
@@ -47,10 +49,14 @@ class KeySearch:
         rows = messages.rows()
         at = np.flatnonzero(as_numpy(filled(pc.equal(rows.column("key"), self._key), False)))
         offsets = np.concatenate([np.arange(*span) for span in messages.ranges])
+        if self.end and batch.next_offset > self.end:
+            at = at[offsets[at] < self.end]
         room = self._count - self.found if self._count else len(at)
         is_cut = bool(self._count) and len(at) >= room
         at = at[:room]
         self.next_offset = int(offsets[at[-1]]) + 1 if is_cut else batch.next_offset
+        if self.end:
+            self.next_offset = min(self.next_offset, self.end)
         self.rows += int(at[-1]) + 1 if is_cut else messages.count
         self._size_bytes += messages.size_bytes
         self.found += len(at)

@@ -56,6 +56,11 @@ class Steps:
     def end_ms(self) -> int:
         return self.start_ms + self.step_ms * self.count
 
+    def counted(self, due: Int64s) -> Int64s:
+        """Count times by the step they are in; those in none are left out."""
+        inside = due[(due >= self.start_ms) & (due < self.end_ms)]
+        return np.bincount((inside - self.start_ms) // self.step_ms, minlength=self.count)
+
     def check(self) -> None:
         """Raise LimitExceeded or BadInput if nobody should count by these."""
         if self.count > STEPS_MAX:
@@ -90,6 +95,15 @@ class Counts:
     def total(self) -> int:
         """How many there are in all."""
         return sum(horizon.count for horizon in self.horizons)
+
+
+@dataclass(frozen=True, slots=True)
+class AllCounts:
+    """How many messages of all topics are pending, by topic and by how soon they are due."""
+
+    topics: Sequence[TopicPending]
+    """Those with pending messages, by name."""
+    by_due: Counts
 
 
 class CancelsElsewhere(Protocol):
@@ -186,8 +200,7 @@ class PendingMessages:
                 totals += await host.scheduler.horizons(now_ms)
                 if steps is not None:
                     async for _, due in host.scheduler.scan(steps.start_ms, steps.end_ms):
-                        step = (due - steps.start_ms) // steps.step_ms
-                        counts += np.bincount(step, minlength=steps.count)
+                        counts += steps.counted(due)
         horizons = list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist()))
         return Counts(horizons, counts.tolist())
 
@@ -228,16 +241,29 @@ class PendingMessages:
         hosts = list(self._led(sees))
         return await page_of(hosts, wanted, after, limit=limit, with_values=with_values)
 
-    async def count_all(self, sees: Callable[[str], bool]) -> Sequence[TopicPending]:
-        """Count the pending messages of each topic that one sees, by name, if it has any."""
+    async def count_all(self, sees: Callable[[str], bool], steps: Steps | None = None) -> AllCounts:
+        """Count the pending messages of all topics that one sees, in one look at each of them; with
+        `steps` also by the step they are due in."""
+        if steps is not None:
+            steps.check()
         found: dict[str, TopicPending] = {}
+        edges = self._clock.now_ms() + np.array(HORIZONS_MS, np.int64)
+        totals = np.zeros(len(edges) + 1, np.int64)
+        counts = np.zeros(0 if steps is None else steps.count, np.int64)
         for topic, host in self._led(sees):
             async for _, due in host.scheduler.scan(0, OFFSET_MAX):
-                if len(due):
-                    mine = TopicPending(topic, len(due), int(due.min()))
-                    known = found.get(topic)
-                    found[topic] = mine if known is None else known.and_(mine)
-        return [found[topic] for topic in sorted(found)]
+                if not len(due):
+                    continue
+                mine = TopicPending(topic, len(due), int(due.min()))
+                known = found.get(topic)
+                found[topic] = mine if known is None else known.and_(mine)
+                totals += np.bincount(edges.searchsorted(due), minlength=len(totals))
+                if steps is not None:
+                    counts += steps.counted(due)
+        horizons = list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist()))
+        return AllCounts(
+            [found[topic] for topic in sorted(found)], Counts(horizons, counts.tolist())
+        )
 
     def _led(self, sees: Callable[[str], bool]) -> Iterator[tuple[str, PartitionHost]]:
         """Yield what is led here and open, with the name of its topic."""

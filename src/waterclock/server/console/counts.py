@@ -26,6 +26,7 @@ from waterclock.server.console.models import (
 SUMMED = (
     "in_rate", "out_rate", "acked_rate", "fired_rate", "dead_lettered_rate", "stream_in_rate",
     "stream_out_rate", "pending", "lag", "unacked", "streams", "waiting", "size_bytes",
+    "redelivered_rate", "under_replicated",
 )  # fmt: skip
 """Of all nodes, what is the sum of theirs."""
 FIELDS = {"name": "topic", "in": "in_rate", "out": "out_rate", "size": "size_bytes"}
@@ -154,7 +155,7 @@ def _merged_node(all_: Sequence[Counts], *, topics: int, groups: int) -> NodeNow
         disk_bytes=None if fullest is None else fullest.disk_bytes,
         disk_free_bytes=None if fullest is None else fullest.disk_free_bytes,
         is_ready=nodes[0].is_ready,
-        problems=nodes[0].problems,
+        problems=list(nodes[0].problems),
         members=nodes[0].members,
         nodes=[node_row(each) for each in all_],
     )
@@ -173,7 +174,7 @@ def node_row(counts: Counts) -> NodeRow:
         leads=sum(each.led for each in counts.topics),
         disk_bytes=node.disk_bytes,
         disk_free_bytes=node.disk_free_bytes,
-        problem="; ".join(each.detail for each in node.problems),
+        problems=node.problems,
     )
 
 

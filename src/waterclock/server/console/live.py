@@ -18,10 +18,13 @@ import msgspec
 
 from waterclock.history.history import STEP_MS
 from waterclock.model.errors import LimitExceeded, NotAuthenticated
+from waterclock.model.ids import Millis
 from waterclock.node.counters import LATENESS_MS
 from waterclock.node.history.counting import NodeCounts, count_all, lateness_of
 from waterclock.node.node import Node
 from waterclock.security.rights import Rights
+from waterclock.server.cluster.replication_status import led
+from waterclock.server.console.alarms import Alarms
 from waterclock.server.console.counts import (
     group_rows,
     merged,
@@ -47,6 +50,8 @@ PAGES_MAX = 200
 """Pages that are open at a time."""
 STALE_MS = 2 * STEP_MS
 """After so long without a page, rates are of the time since the node's own last sample."""
+REPLICAS_TICKS = 3
+"""How often the node looks which replicas of what it leads it reaches, in ticks."""
 SPACE_TICKS = 10
 """How often the disk is asked for its room, in ticks."""
 LATE_BUCKETS = len(LATENESS_MS) + 1
@@ -91,6 +96,8 @@ class Live:
         self._asking = asyncio.Lock()
         self._tick: Tick | None = None
         self._space: DiskSpace | None = None
+        self._under_replicated = 0
+        self._alarms = Alarms()
         self._cost_s = 0.0
         """Of a count, of late."""
         self.pages = 0
@@ -159,6 +166,8 @@ class Live:
         before = node.recorder.counts if last is None else last.after
         if number % SPACE_TICKS == 1:
             self._space = await node.disk.space()
+        if number % REPLICAS_TICKS == 1:
+            self._under_replicated = self._count_under_replicated()
         counters = node.streams.table.counters
         moved = (counters.sent, counters.received)
         tick = Tick(number, node.clock.now_ms(), before or after, after, moved)
@@ -166,6 +175,12 @@ class Live:
         return tick
 
     # The node
+
+    def _count_under_replicated(self) -> int:
+        status = None if self._cluster is None else self._cluster.replication
+        if status is None:
+            return 0
+        return sum(view.is_under_replicated for view in led(status.views(), self._node.name))
 
     def _node_now(self, tick: Tick, streams_before: tuple[int, ...]) -> NodeNow:
         node, seconds, sums = self._node, tick.seconds, _sums(tick.before, tick.after)
@@ -195,6 +210,8 @@ class Live:
             is_ready=node.is_ready,
             problems=node.problems(),
             members=None if self._cluster is None else self._cluster.members,
+            redelivered_rate=sums.redelivered / seconds,
+            under_replicated=self._under_replicated,
         )
 
     # A page
@@ -217,18 +234,21 @@ class Live:
                 found = tick.whole.get(has_dead)
                 if found is None:
                     own = await self._counts(tick, has_dead=has_dead)
-                    found = tick.whole[has_dead] = await self._with_others(own, has_dead=has_dead)
+                    found = tick.whole[has_dead] = await self._with_others(tick, own)
         return found
 
-    async def _with_others(self, own: Counts, *, has_dead: bool) -> Counts:
+    async def _with_others(self, tick: Tick, own: Counts) -> Counts:
         cluster = self._cluster
         if cluster is None or cluster.places is None or cluster.forwarder is None:
             return own  # nobody shares its topics
         names = cluster.others
-        answers = await self._others.counts(names, has_dead=has_dead)
+        answers = await self._others.counts(names, has_dead=own.dead_letters is not None)
         began = time.thread_time()
         others = [msgspec.msgpack.decode(answer, type=Counts) for answer in answers.values()]
         whole = merged(own, others, [name for name in names if name not in answers])
+        members = () if cluster.membership is None else cluster.membership.members()
+        failed = [each.name for each in members if each.state == "failed"]
+        whole.node.problems += self._alarms.of(whole, Millis(tick.now_ms), failed=failed)
         self._cost_s += 0.3 * (time.thread_time() - began)
         return whole
 
@@ -269,6 +289,7 @@ class _Sums:
     fired: int = 0
     delivered: int = 0
     acked: int = 0
+    redelivered: int = 0
     dead_lettered: int = 0
     pending: int = 0
     lag: int = 0
@@ -293,6 +314,7 @@ def _sums(before: NodeCounts, after: NodeCounts) -> _Sums:
         was = groups.get(group.key, group)
         sums.delivered += max(0, group.delivered - was.delivered)
         sums.acked += max(0, group.acked - was.acked)
+        sums.redelivered += max(0, group.redelivered - was.redelivered)
         sums.dead_lettered += max(0, group.dead_lettered - was.dead_lettered)
         sums.lag += group.lag
         sums.unacked += group.unacked

@@ -164,7 +164,7 @@ class NodeRow(ResponseModel):
     """Partitions of topics."""
     disk_bytes: int | None = None
     disk_free_bytes: int | None = None
-    problem: str = ""
+    problems: list[HealthProblem] = field(default_factory=list)
 
 
 class NodeNow(ResponseModel):
@@ -191,10 +191,13 @@ class NodeNow(ResponseModel):
     disk_free_bytes: int | None
     is_ready: bool
     problems: list[HealthProblem]
-    """Of the node that was asked."""
+    """Of the node that was asked, and of what all nodes together have counted."""
     members: int | None
     nodes: list[NodeRow] = field(default_factory=list)
     """Each of those that share topics."""
+    redelivered_rate: float = 0.0
+    under_replicated: int = 0
+    """Partitions that it leads, while one of their voters cannot be reached."""
 
 
 class Counts(ResponseModel):

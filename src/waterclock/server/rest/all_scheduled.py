@@ -4,13 +4,13 @@ It is of the topics that one may read; a partition that is not open, or that nob
 moment, is missing, and the list of topics says why.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
-from waterclock.model.views import ScheduledMessage
+from waterclock.model.views import Horizon, ScheduledMessage
 from waterclock.node.node import Node
-from waterclock.node.schedule.pending import TopicPending
+from waterclock.node.schedule.pending import AllCounts
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.calls.place import Place
@@ -25,12 +25,16 @@ from waterclock.server.rest.models import (
     with_fields_of,
 )
 from waterclock.server.rest.schedule import (
+    CountFromMs,
     DueFromMs,
     DueToMs,
     OfKey,
     OfKeyPrefix,
     PageLimit,
+    StepCount,
+    StepMs,
     WithValues,
+    steps_of,
 )
 
 _PAGE = "^([A-Za-z0-9_-]{27}=[A-Za-z0-9._-]*)?" + END
@@ -46,6 +50,14 @@ class ListAllParameters(RequestModel):
     key_prefix: OfKeyPrefix | None = None
     from_ms: DueFromMs = 0
     to_ms: DueToMs = 0
+
+
+class CountAllParameters(RequestModel):
+    """By which steps beside."""
+
+    from_ms: CountFromMs = 0
+    step_ms: StepMs = 60_000
+    steps: StepCount = 0
 
 
 @with_fields_of(ScheduledMessage)
@@ -77,6 +89,9 @@ class AllScheduledCounts(ResponseModel):
     """0: none is pending."""
     topics: list[TopicScheduledCount]
     """Those with pending messages, by name."""
+    horizons: list[Horizon]
+    counts: list[int]
+    """Due in each step that was asked for."""
 
 
 class AllScheduledApi:
@@ -107,8 +122,9 @@ class AllScheduledApi:
         return json(200, AllScheduledPage(scheduled=scheduled, next_page=page.next_page))
 
     async def count_all(self, request: Request) -> Response:
-        """Count pending messages by topic."""
-        return json(200, counts_of(await self._node.pending.count_all(_may_read(request))))
+        """Count pending messages by topic and by how soon they are due."""
+        steps = steps_of(parameters_of(request, CountAllParameters))
+        return json(200, counts_of(await self._node.pending.count_all(_may_read(request), steps)))
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -123,21 +139,23 @@ class AllScheduledApi:
             ),
             Operation(
                 "GET", "/scheduled/count", self.count_all, "countAllScheduled",
-                "Count scheduled messages by topic.",
+                "Count scheduled messages by topic and by how soon they are due.",
                 {200: ResponseSpec("Counts.", AllScheduledCounts)}, tag="schedule",
+                parameters=CountAllParameters,
                 place=Place(kind="leaders"),
                 needs=Needs("read", is_list=True),
             ),
         ]  # fmt: skip
 
 
-def counts_of(pending: Iterable[TopicPending]) -> AllScheduledCounts:
-    """Return counts of topics, which are in order, and what they are together."""
-    found = list(pending)
+def counts_of(found: AllCounts) -> AllScheduledCounts:
+    """Return counts of topics, and what they are together."""
     return AllScheduledCounts(
-        total=sum(each.count for each in found),
-        next_due_ms=min((each.next_due_ms for each in found), default=0),
-        topics=[TopicScheduledCount(**asdict(each)) for each in found],
+        total=sum(each.count for each in found.topics),
+        next_due_ms=min((each.next_due_ms for each in found.topics), default=0),
+        topics=[TopicScheduledCount(**asdict(each)) for each in found.topics],
+        horizons=found.by_due.horizons,
+        counts=found.by_due.counts,
     )
 
 

@@ -25,6 +25,7 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.permits import Named
+from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     AnyTopicParameters,
     Earlier,
@@ -35,6 +36,7 @@ from waterclock.server.rest.models import (
     PositionRequest,
     RequestModel,
     ResponseModel,
+    bytes_of,
     past_of,
     render_fields,
 )
@@ -67,6 +69,18 @@ class ReadParameters(AnyTopicParameters):
         ]
         | None
     ) = None
+    key_base64: Annotated[str, Meta(description="Instead, one that is no text.")] | None = None
+    end: Annotated[Offset, Meta(description="With a key: only below this one; 0 is no end.")] = 0
+
+    def of_key(self) -> bytes | None:
+        """Return the key that is searched for, if one is; raises BadField."""
+        text, encoded = (UNSET if one is None else one for one in (self.key, self.key_base64))
+        key = bytes_of(text, encoded, "key", "keyBase64")
+        if self.end and key is None:
+            raise BadField("end", "is for a search: give a key, or a count instead")
+        if self.end and self.end <= self.offset:
+            raise BadField("end", "must be beyond the offset")
+        return key
 
 
 class ReplayedResponse(MessageResponse, kw_only=True):
@@ -121,12 +135,13 @@ class ReplayApi:
         asked = parameters_of(request, ReadParameters)
         offsets = OffsetRange(asked.offset, asked.count)
         wanted = ReplayRequest(asked.topic, (asked.partition,), None, offsets)
-        if asked.key is None:
+        key = asked.of_key()
+        if key is None:
             replay = await self._node.replays.begin(wanted)
             return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
         # The search counts what it finds, and not what it looks at.
         everything = msgspec.structs.replace(wanted, offsets=OffsetRange(asked.offset))
-        search = KeySearch(asked.key.encode(), start=asked.offset, count=asked.count)
+        search = KeySearch(key, start=asked.offset, count=asked.count, end=asked.end)
         replay = await self._node.replays.begin(everything)
         return Streamed(200, _found(replay, search), JSON_LINES, on_over=replay.close)
 
@@ -224,7 +239,7 @@ async def _found(replay: Replay, search: KeySearch) -> AsyncIterator[bytes]:
         if search.is_over:
             break
     else:
-        search.next_offset = max(search.next_offset, end)
+        search.next_offset = max(search.next_offset, min(end, search.end or end))
     last = ReplayedResponse(
         finished=True,
         messages=search.found,

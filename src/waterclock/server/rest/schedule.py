@@ -1,6 +1,6 @@
 """Scheduled messages over HTTP: list, count, cancel and reschedule them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -48,6 +48,9 @@ OfKey = Annotated[str, Meta(description="Only of this key.")]
 OfKeyPrefix = Annotated[str, Meta(description="Only of keys that begin so.")]
 DueFromMs = Annotated[TimeMs, Meta(description="Only due from then on.")]
 DueToMs = Annotated[TimeMs, Meta(description="Only due before; 0: no end.")]
+CountFromMs = Annotated[TimeMs, Meta(description="Where the first step begins.")]
+StepMs = Annotated[int, Meta(ge=STEP_MS_MIN, le=TIME_MS_MAX)]
+StepCount = Annotated[int, Meta(ge=0, le=STEPS_MAX, description="Count by so many steps, too.")]
 
 
 class ListParameters(TopicParameters):
@@ -66,9 +69,9 @@ class ListParameters(TopicParameters):
 class CountParameters(TopicParameters):
     """Of which topic, and by which steps beside."""
 
-    from_ms: Annotated[TimeMs, Meta(description="Where the first step begins.")] = 0
-    step_ms: Annotated[int, Meta(ge=STEP_MS_MIN, le=TIME_MS_MAX)] = 60_000
-    steps: Annotated[int, Meta(ge=0, le=STEPS_MAX, description="Count by so many steps, too.")] = 0
+    from_ms: CountFromMs = 0
+    step_ms: StepMs = 60_000
+    steps: StepCount = 0
 
 
 class PendingRequest(RequestModel):
@@ -199,8 +202,7 @@ class ScheduleApi:
     async def count_scheduled(self, request: Request) -> Response:
         """Count pending messages by how soon they are due."""
         asked = parameters_of(request, CountParameters)
-        steps = Steps(asked.from_ms, asked.step_ms, asked.steps) if asked.steps else None
-        found = await self._node.pending.count(asked.topic, steps)
+        found = await self._node.pending.count(asked.topic, steps_of(asked))
         return json(
             200,
             ScheduledCounts(total=found.total, horizons=found.horizons, counts=found.counts),
@@ -284,6 +286,19 @@ class ScheduleApi:
                 needs=Needs("schedule", topic="topic"),
             ),
         ]  # fmt: skip
+
+
+class AsksSteps(Protocol):
+    """Parameters that may ask for counts by step."""
+
+    from_ms: TimeMs
+    step_ms: StepMs
+    steps: StepCount
+
+
+def steps_of(asked: AsksSteps) -> Steps | None:
+    """Return the steps that are asked for, if any are."""
+    return Steps(asked.from_ms, asked.step_ms, asked.steps) if asked.steps else None
 
 
 def _outcomes(changed: Changed) -> Outcomes:

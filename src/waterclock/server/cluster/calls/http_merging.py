@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from waterclock.model.names import is_own
-from waterclock.node.schedule.pending import TopicPending
+from waterclock.model.views import Horizon
+from waterclock.node.schedule.pending import AllCounts, Counts, TopicPending
 from waterclock.node.schedule.pending_pages import PagePosition
 from waterclock.server.cluster.calls.merging import (
     Page,
@@ -70,18 +71,25 @@ def _all_counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> di
             mine = TopicPending(one["topic"], one["count"], one["nextDueMs"])
             known = found.get(mine.topic)
             found[mine.topic] = mine if known is None else known.and_(mine)
-    counts = counts_of(found[topic] for topic in sorted(found))
+    by_due = _by_due(answers)
+    horizons = [msgspec.convert(each, Horizon) for each in by_due["horizons"]]
+    topics = [found[topic] for topic in sorted(found)]
+    counts = counts_of(AllCounts(topics, Counts(horizons, by_due["counts"])))
     return cast("dict[str, Any]", msgspec.to_builtins(counts))
 
 
 def _counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[str, Any]:
+    total = sum(each.body["total"] for each in answers)
+    return {"total": total, **_by_due(answers)}
+
+
+def _by_due(answers: Sequence[HttpAnswer]) -> dict[str, Any]:
     horizons = [
         {**same[0], "count": sum(each["count"] for each in same)}
         for same in zip(*(each.body["horizons"] for each in answers), strict=True)
     ]
     counts = merged_steps(each.body.get("counts", ()) for each in answers)
-    total = sum(each.body["total"] for each in answers)
-    return {"total": total, "horizons": horizons, "counts": counts}
+    return {"horizons": horizons, "counts": counts}
 
 
 def _listed(field: str) -> HttpMerge:

@@ -45,7 +45,7 @@ function copier(pre, name) {
 
 // The same by other means: shown with every action.
 export function same() {
-  const cli = h("pre"), line = h("pre");
+  const [cli, line] = ["waterclock", "curl"].map((name) => h("pre", { tabindex: "0", "aria-label": `The ${name} command` })); // long ones scroll
   const rows = [["waterclock", cli], ["curl", line]].map(([name, pre]) => h("div", { class: "line" }, pre, copier(pre, name)));
   const element = h("details", { class: "same", open: true }, h("summary", {}, "The same on a command line"), ...rows);
   return {
@@ -66,7 +66,7 @@ function control(field, changed) {
   if (field.kind === "select") return h("select", common, field.options.map(([value, text]) => h("option", { value, selected: value === field.value }, text)));
   if (field.kind === "area") return h("textarea", { ...common, spellcheck: "false", class: field.isLow ? "low" : undefined }, field.value ?? "");
   if (field.kind === "check") return h("input", { type: "checkbox", name: field.name, checked: field.value ?? false });
-  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
+  return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.step, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
 }
 
 function labelled(field, made) {

@@ -92,6 +92,23 @@ export async function messages(topic, partition, offset, most, signal) {
   return found;
 }
 
+// Those of a key from an offset on, or in [offset, end); the node looks for them. `next` is how far it looked.
+export async function ofKey(topic, partition, key, { offset, end, count, signal }) {
+  const found = [], wanted = key.startsWith("base64 ") ? { keyBase64: key.slice(7) } : { key };
+  for (let next = offset; ;) {
+    let last = null;
+    await lines(query(`/topics/${part(topic)}/partitions/${partition}/messages`, { ...wanted, offset: next, end, count }), (line) => {
+      const one = JSON.parse(line);
+      if (one.finished) last = one;
+      else found.push(one);
+      return !one.finished;
+    }, { signal });
+    if (!last) throw new Error("The node broke off while it looked for the key.");
+    next = last.nextOffset;
+    if (!end || next >= end || last.isAtEnd) return { found, next };
+  }
+}
+
 // What is now, told by the node until `stop` is called; one connection, opened again if it breaks.
 export function live(path, take, changed) {
   const stop = new AbortController();

@@ -1,17 +1,26 @@
 // The cluster: who is there, who owns what, who leads, who lags, what is being moved.
 import { get } from "./api.js";
 import { act, waterclock } from "./action.js";
-import { every, h, panel, put, toast } from "./dom.js";
+import { every, h, panel, toast } from "./dom.js";
 import { count, time } from "./format.js";
 import { may, who } from "./rights.js";
-import { Table } from "./table.js";
+import { Table, turned } from "./table.js";
 import { link } from "./topics.js";
 
-const ROWS_MAX = 500;
 const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad" };
 
-export function cluster() {
-  const beyond = h("p", { class: "dim" });
+// How far what is wanted on a node has come, as the leader of the partition knows it.
+function progress(move, partition) {
+  if (!partition?.leader) return "nobody leads it";
+  if (move.isLeaderOnly) return partition.leader === move.target ? "it leads" : `${partition.leader} leads`;
+  const there = partition.replicas.find((one) => one.name === move.target);
+  if (!there) return "has not begun";
+  if (there.isVoter) return "votes";
+  const share = partition.committedEnd > 0 && there.flushedEnd >= 0 ? ` (${Math.floor((Math.min(there.flushedEnd, partition.committedEnd) / partition.committedEnd) * 100)} %)` : "";
+  return `learns: ${there.flushedEnd < 0 ? "?" : count(there.flushedEnd)} of ${count(partition.committedEnd)}${share}${there.isLinked ? "" : ", away"}`;
+}
+
+export function cluster(at) {
   const isAdmin = may("admin") && who().isClustered;
   const lacking = (row) => { const voters = row.replicas.filter((one) => one.isVoter).length; return voters < row.factor ? ` (${voters} of ${row.factor})` : ""; };
   let shares = new Map(), drains = new Map(), leads = new Map();
@@ -23,7 +32,7 @@ export function cluster() {
     { title: "Of the streams", kind: "num", cell: (row) => (shares.has(row.name) ? `${(shares.get(row.name).share * 100).toFixed(1)} %` : "–") },
     { title: "Leads", kind: "num", hide: true, cell: (row) => (leads.size ? count(leads.get(row.name) ?? 0) : "–") },
     { title: "Streams", kind: "num", hide: true, cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
-    { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left` : ""; } },
+    { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left${drain.stuck ? `, ${count(drain.stuck)} have nowhere to go` : ""}` : ""; } },
     { title: "", kind: "tools", same: (row) => String(drains.has(row.name)), cell: (row) => (isAdmin && row.level ? h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain") : h("span")) },
   ], { key: (row) => row.name });
   const partitions = new Table("replicated partitions", [
@@ -35,10 +44,11 @@ export function cluster() {
     { title: "Replicas, lag", cell: (row) => row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " (learns)"}${one.lag > 0 ? ` −${count(one.lag)}` : ""}${one.isLinked ? "" : " away"}`).join(", ") + lacking(row) },
     { title: "", kind: "tools", same: () => "", cell: (row) => (isAdmin ? h("button", { type: "button", class: "small", onclick: () => move(row) }, "Move") : h("span")) },
   ], { key: (row) => `${row.topic}/${row.partition}`, none: "Topics are not replicated: the node is alone, or has no etcd." });
+  const list = turned(at, "cluster", partitions, { text: (row) => `${row.topic}/${row.partition} ${row.leader || "nobody"} ${row.replicas.map((one) => `${one.name}${one.isVoter ? "" : " learns"}${one.isLinked ? "" : " away"}`).join(" ")}`, label: "Filter partitions", hint: "topic, node, nobody, away" });
   const moves = new Table("what is being moved", [
     { title: "Topic", kind: "name", cell: (row) => row.topic }, { title: "Partition", kind: "num", cell: (row) => String(row.partition) },
-    { title: "From", cell: (row) => row.source || "any" }, { title: "To", cell: (row) => row.target }, { title: "What", cell: (row) => (row.isLeaderOnly ? "leader" : "replica") },
-  ], { key: (row) => `${row.topic}/${row.partition}`, none: "Nothing is being moved." });
+    { title: "From", cell: (row) => row.source || "any" }, { title: "To", cell: (row) => row.target }, { title: "What", cell: (row) => (row.isLeaderOnly ? "leader" : "replica") }, { title: "How far", cell: (row) => row.progress },
+  ], { key: (row) => `${row.topic}/${row.partition}/${row.target}`, none: "Nothing is being moved." });
   const events = new Table("who came and went", [
     { title: "When", kind: "when", same: (row) => String(row.timeMs), cell: (row) => time(row.timeMs) }, { title: "What", cell: (row) => row.kind }, { title: "Node", kind: "name", cell: (row) => row.member }, { title: "", reader: "Detail", cell: (row) => row.detail },
   ], { key: (row) => `${row.timeMs}/${row.kind}/${row.member}`, none: "Nobody came or went." });
@@ -56,12 +66,15 @@ export function cluster() {
     leads = new Map();
     rows.forEach((row) => leads.set(row.leader, (leads.get(row.leader) ?? 0) + 1));
     members.update(found.members);
-    partitions.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)].slice(0, ROWS_MAX));
-    put(beyond, rows.length > ROWS_MAX ? `${count(rows.length - ROWS_MAX)} more are not shown: a topic's page has all of its partitions.` : "");
-    moves.update(placement.moves ?? []);
+    list.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)]);
+    const places = new Map(rows.map((row) => [`${row.topic}/${row.partition}`, row])), asked = placement.moves ?? [];
+    const isAsked = new Set(asked.map((one) => `${one.topic}/${one.partition}`));
+    // What learns is on its way, too: of a node that is drained, say. Of the node's own some learn for ever.
+    const learn = rows.filter((row) => !isOwn(row) && !isAsked.has(`${row.topic}/${row.partition}`)).flatMap((row) => row.replicas.filter((one) => !one.isVoter).map((one) => ({ topic: row.topic, partition: row.partition, source: "", target: one.name, isLeaderOnly: false })));
+    moves.update([...asked, ...learn].map((one) => ({ ...one, progress: progress(one, places.get(`${one.topic}/${one.partition}`)) })));
     events.update(seen.events.slice(-50).reverse());
   };
   load().catch((error) => toast(error.message, true));
   const refresh = every(3000, () => load().catch(() => {}));
-  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", partitions.element, beyond), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: refresh, back: load };
+  return { element: [h("div", { class: "head" }, h("h1", {}, "Cluster")), panel("Members", members.element), panel("Partitions", [list.search], list.element), h("div", { class: "grid" }, panel("Being moved", moves.element), panel("Who came and went", events.element))], close: refresh, back: load };
 }

@@ -57,10 +57,12 @@ const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 export const stamp = (ms) => { const t = new Date(ms), part = ms % 1000; return `${dayOf(t)}T${clock(ms)}${part ? `.${String(part).padStart(3, "0")}` : ""}${ahead(t)}`; };
 export const dated = (ms) => { const t = new Date(ms); return `${DAYS[t.getDay()]} ${dayOf(t)} ${clock(ms)} ${ahead(t)}`; };
 
+// The same moment by UTC, for what shows it on hover.
+export const utc = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC");
+
 export function time(ms, shown = moment(ms)) {
   if (!ms) return h("span", {}, "–");
-  const utc = new Date(ms).toISOString();
-  return h("time", { datetime: utc, title: `${utc.replace("T", " ").replace("Z", " UTC")} · ${dayOf(new Date(ms))} ${clock(ms)} here` }, shown);
+  return h("time", { datetime: new Date(ms).toISOString(), title: `${utc(ms)} · ${dayOf(new Date(ms))} ${clock(ms)} here` }, shown);
 }
 
 // JSON with its lines broken; digits stay as they came, which parsing would round.

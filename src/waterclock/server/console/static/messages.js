@@ -1,5 +1,5 @@
 // Messages: publishing one, all of one, and those of a topic, by offset, time and key, or as they come.
-import { get, messages, part, query, remember } from "./api.js";
+import { get, messages, ofKey, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
 import { choice, dialog, facts, h, panel } from "./dom.js";
 import { count, cut, pretty, span, time } from "./format.js";
@@ -58,7 +58,8 @@ export function whole(topic, m) {
 
 const SHOWN_MAX = 200;
 const PAGE = 50;
-const OF_KEY = 5000;
+const KEY_LOOK_MAX = 100000;
+const KEY_STEP = 500;
 const PARTITIONS_MAX = 32;
 const SPAN_MAX = 3200;
 
@@ -69,6 +70,17 @@ async function below(topic, info, end, most, signal) {
     const found = start < end ? (await messages(topic, info.partition, start, end - start, signal)).filter((m) => m.offset < end) : [];
     if (found.length >= most || start <= info.startOffset || span_ >= SPAN_MAX) return { low: start, found: found.slice(-most) };
   }
+}
+
+// The newest of a key below an offset, among so many that one look is not too long for the node.
+async function belowOfKey(topic, info, key, end, { most, lookMax, signal }) {
+  let low = end, found = [];
+  for (let step = KEY_STEP; low > info.startOffset && found.length < most && end - low < lookMax; step *= 8) {
+    const start = Math.max(info.startOffset, low - step, end - lookMax);
+    found = [...(await ofKey(topic, info.partition, key, { offset: start, end: low, signal })).found, ...found];
+    low = start;
+  }
+  return found.length > most ? { low: found.at(-most).offset, found: found.slice(-most) } : { low, found };
 }
 
 const places = (text) => new Map(text.split(",").filter(Boolean).map((each) => each.split(":").map(Number)));
@@ -118,15 +130,21 @@ export function browser(topic, info, at) {
     return null;
   };
   const newestFirst = (a, b) => b.appendedMs - a.appendedMs || b.offset - a.offset;
-  const isMeant = (m) => !asked.key || keyOf(m) === asked.key;
 
   const read = async (signal) => {
     const { read: partitions, left } = await chosen();
-    const most = asked.key ? OF_KEY : Math.max(5, Math.min(PAGE, Math.floor(SHOWN_MAX / Math.max(1, partitions.length))));
+    const many = Math.max(1, partitions.length);
+    const most = Math.max(5, Math.min(asked.key ? SHOWN_MAX : PAGE, Math.floor(SHOWN_MAX / many)));
     const first = await starts(partitions), ends = places(asked.before);
     const parts = await Promise.all(partitions.map(async (each) => {
-      if (first === null) return { each, end: Math.min(each.endOffset, ends.get(each.partition) ?? each.endOffset), ...(await below(topic, each, Math.min(each.endOffset, ends.get(each.partition) ?? each.endOffset), most, signal)) };
+      const end = Math.min(each.endOffset, ends.get(each.partition) ?? each.endOffset);
+      if (first === null && asked.key) return { each, end, ...(await belowOfKey(topic, each, asked.key, end, { most, lookMax: Math.max(5000, Math.floor(KEY_LOOK_MAX / many)), signal })) };
+      if (first === null) return { each, end, ...(await below(topic, each, end, most, signal)) };
       const start = Math.max(first.get(each.partition) ?? each.startOffset, each.startOffset);
+      if (asked.key && start < each.endOffset) {
+        const { found, next } = await ofKey(topic, each.partition, asked.key, { offset: start, count: most, signal });
+        return { each, low: start, end: next, found };
+      }
       const found = start < each.endOffset ? await messages(topic, each.partition, start, most, signal) : [];
       return { each, low: start, end: found.length < most ? each.endOffset : found.at(-1).offset + 1, found };
     }));
@@ -135,11 +153,12 @@ export function browser(topic, info, at) {
     older.disabled = parts.every(({ each }) => lows.get(each.partition) <= each.startOffset);
     newer.disabled = parts.every(({ each }) => highs.get(each.partition) >= each.endOffset);
     pager.classList.toggle("hidden", older.disabled && newer.disabled);
-    shown = parts.flatMap(({ found }) => found).filter(isMeant).sort(newestFirst);
+    shown = parts.flatMap(({ found }) => found).sort(newestFirst);
     if (isOldestFirst()) shown.reverse();
-    shown = shown.slice(0, asked.key ? SHOWN_MAX : shown.length);
     table.update(shown);
-    const words = [asked.time ? `from ${told({ timeMs: Date.parse(asked.time), againMs })}` : "", asked.key ? `${count(shown.length)} of this key among ${count(OF_KEY)} of each partition` : "", left ? `${count(left)} more partitions: choose one` : ""];
+    const looked = parts.reduce((sum, { low, end }) => sum + Math.max(0, end - low), 0);
+    const further = [[older, "Older"], [newer, "Newer"]].filter(([button]) => !button.disabled).map(([, title]) => `“${title}”`);
+    const words = [asked.time ? `from ${told({ timeMs: Date.parse(asked.time), againMs })}` : "", asked.key ? `${count(shown.length)} of this key at ${count(looked)} offsets${further.length ? `: ${further.join(" and ")} for the rest` : ""}` : "", left ? `${count(left)} more partitions: choose one` : ""];
     said.textContent = words.filter(Boolean).join("; ");
   };
 
@@ -172,8 +191,9 @@ export function browser(topic, info, at) {
       try {
         const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
         for (const each of found.filter((one) => ends.has(one.partition) && one.endOffset > ends.get(one.partition))) {
-          const first = Math.max(ends.get(each.partition), each.endOffset - SHOWN_MAX);
-          shown = [...(await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset && isMeant(m)), ...shown];
+          const known = ends.get(each.partition), first = Math.max(known, each.endOffset - SHOWN_MAX);
+          const found = asked.key ? (await ofKey(topic, each.partition, asked.key, { offset: known, end: each.endOffset, signal: mine.signal })).found : (await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset);
+          shown = [...found, ...shown];
           ends.set(each.partition, each.endOffset);
         }
         shown = shown.sort(newestFirst).slice(0, SHOWN_MAX);

@@ -4,20 +4,23 @@ import { choice, every, h, panel, put } from "./dom.js";
 import { Table } from "./table.js";
 import { brief, bytes, count, rate, span, time } from "./format.js";
 import { columns, plot } from "./plot.js";
-import { may } from "./rights.js";
+import { may, who } from "./rights.js";
 
 const PLOTS = [
   ["Messages a second", [["in", "in", rate], ["out", "out", rate], ["acked", "acked", rate]]],
-  ["Timers fired a second", [["fired", "fired", rate], ["deadLettered", "dead-lettered", rate]]],
+  ["Timers fired a second", [["fired", "fired", rate]]],
   ["Lateness of what was fired", [["latenessP99Ms", "99 of 100 within", span], ["latenessMaxMs", "all within", span]]],
   ["Backlog", [["lag", "lag of groups", brief], ["unacked", "delivered, not acked", brief]]],
+  ["Failures a second", [["redelivered", "delivered again", rate], ["deadLettered", "dead-lettered", rate]]],
   ["Scheduled", [["pending", "to come", brief]]],
   ["Streams, messages a second", [["streamIn", "sent", rate], ["streamOut", "received", rate]]],
   ["Processor", [["cpu", "of one core", (value) => `${(value * 100).toFixed(0)} %`]]],
   ["Disk and memory", [["logBytes", "logs", bytes], ["memoryBytes", "memory", bytes]]],
+  ["Disk free", [["diskFreeBytes", "free", bytes]]],
 ];
-const NOW = { in: "inRate", out: "outRate", acked: "ackedRate", fired: "firedRate", deadLettered: "deadLetteredRate", latenessP99Ms: "latenessP99Ms", lag: "lag", unacked: "unacked", pending: "pending", streamIn: "streamInRate", streamOut: "streamOutRate", logBytes: "sizeBytes" };
-const LEVELS = new Set(["lag", "unacked", "pending", "logBytes"]);
+const NOW = { in: "inRate", out: "outRate", acked: "ackedRate", fired: "firedRate", deadLettered: "deadLetteredRate", redelivered: "redeliveredRate", latenessP99Ms: "latenessP99Ms", lag: "lag", unacked: "unacked", pending: "pending", streamIn: "streamInRate", streamOut: "streamOutRate", logBytes: "sizeBytes", diskFreeBytes: "diskFreeBytes" };
+const LEVELS = new Set(["lag", "unacked", "pending", "logBytes", "diskFreeBytes"]);
+const ALARMS_MAX = 20;
 
 const TILES = [
   ["In", (n) => [rate(n.inRate), "/s"]],
@@ -49,7 +52,7 @@ export function overview({ query }) {
     { title: "Leads", kind: "num", cell: (row) => count(row.leads) },
     { title: "To come", kind: "num", hide: true, cell: (row) => brief(row.pending) },
     { title: "Disk free", kind: "num", hide: true, cell: (row) => (row.diskBytes ? `${bytes(row.diskFreeBytes)} of ${bytes(row.diskBytes)}` : "–") },
-    { title: "", reader: "What is wrong", hide: true, cell: (row) => row.problem },
+    { title: "", reader: "What is wrong", hide: true, cell: (row) => row.problems.map((one) => one.detail).join("; ") },
   ], { key: (row) => row.name });
   const nodesPanel = panel("Nodes", nodes.element);
   nodesPanel.classList.add("hidden");
@@ -69,7 +72,9 @@ export function overview({ query }) {
 
   // Between two looks at the history, what is told every second goes on with it.
   const extend = (now) => {
-    recent.push(now.node);
+    // As in the history: of all nodes together, where the tile has the disk that fills up first.
+    const free = now.node.nodes.map((row) => row.diskFreeBytes ?? 0).reduce((a, b) => a + b, 0);
+    recent.push(now.node.nodes.length ? { ...now.node, diskFreeBytes: free } : now.node);
     if (!history || now.nowMs < history.endMs + history.stepMs) return;
     for (const [name, values] of Object.entries(history.series)) {
       const field = NOW[name];
@@ -83,11 +88,16 @@ export function overview({ query }) {
     draw();
   };
 
+  // What is wrong with this node and with all of them together, then what others say of themselves.
   const tell = (node) => {
-    const said = JSON.stringify(node.problems);
+    const others = node.nodes.filter((row) => row.name !== who().node);
+    const all = [...node.problems, ...others.flatMap((row) => row.problems.map((one) => ({ ...one, node: row.name })))];
+    const said = JSON.stringify(all);
     if (said === saidProblems) return;
     saidProblems = said;
-    problems.replaceChildren(...node.problems.slice(0, 20).map((one) => h("div", { class: one.isBlocking ? "notice bad" : "notice warn" }, h("b", {}, one.name), ` since `, time(one.sinceMs), `: ${one.detail}. ${one.advice}`)));
+    const left = all.length - ALARMS_MAX;
+    problems.replaceChildren(...all.slice(0, ALARMS_MAX).map((one) => h("div", { class: one.isBlocking ? "notice bad" : "notice warn" }, h("b", {}, one.node ? `${one.node}: ${one.name}` : one.name), ` since `, time(one.sinceMs), `: ${one.detail}. ${one.advice}`)),
+      left > 0 ? h("div", { class: "notice warn" }, `${count(left)} more: /health/ready of each node has all of its own.`) : "");
   };
 
   // Those that share topics, if there are several.

@@ -1,6 +1,6 @@
 // Lines over time, drawn by uPlot in the colours of the theme.
 import { h } from "./dom.js";
-import { clock, moment } from "./format.js";
+import { clock, moment, utc } from "./format.js";
 
 const shown = new Set();
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -36,7 +36,7 @@ export function plot(label, series, { tall = false } = {}) {
         { ...axis, size: 54, space: 32, values: (_, ticks) => ticks.map((value, at) => { const text = series[0].show(value); return at && text === series[0].show(ticks[at - 1]) ? "" : text; }) },
       ],
       series: [{}, ...series.map((one, at) => ({ stroke: colour(`--plot-${at + 1}`), width: 1.5, fill: at === 0 && series.length < 3 ? `${colour("--plot-1")}1c` : undefined, points: { show: (made, row) => isLonely(made.data[row]), size: 4 }, spanGaps: false }))],
-      hooks: { setCursor: [(made) => { const at = made.cursor.idx; say(at ?? null); place.title = at === null || at === undefined ? "" : moment(data[0][at] * 1000); }] },
+      hooks: { setCursor: [(made) => { const at = made.cursor.idx; say(at ?? null); place.title = at === null || at === undefined ? "" : `${moment(data[0][at] * 1000)}\n${utc(data[0][at] * 1000)}`; }] },
     }, data, place);
   };
 

@@ -2,8 +2,8 @@
 // list of what is to come; what comes again and again.
 import { get, part, query, remember } from "./api.js";
 import { act, command, waterclock } from "./action.js";
-import { choice, dialog, empty, every, facts, h, later, panel } from "./dom.js";
-import { bytes, cut, moment, span, time, until } from "./format.js";
+import { choice, dialog, empty, every, facts, h, later, panel, put } from "./dom.js";
+import { bytes, count, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
 import { may, mayAny, sees } from "./rights.js";
 import { Table } from "./table.js";
@@ -11,16 +11,15 @@ import { STEPS, timeline } from "./timeline.js";
 import { link } from "./topics.js";
 
 const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By hour"], ["month", "By day"]];
-const TOPICS_MAX = 20;
-const LISTED_MAX = 100;
+const PAGE = 50;
+const ASKED_MAX = 5;
 const PAST_MS = 20000;
 
 export function schedule(at) {
   const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
   const given = ["from", "to"].map((name) => Date.parse(at.query.get(name) ?? ""));
   let span_ = given.some(Number.isNaN) ? null : given; // what of the timeline is chosen
-  let pages = [""];
-  let topics = [];
+  let topics = [], pending = []; // what is told of each second; all that wait for messages
   let now = Date.now();
 
   const keep = () => {
@@ -28,8 +27,8 @@ export function schedule(at) {
     remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to });
   };
   const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); load(); } }, h("option", { value: "" }, "all topics"));
-  const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list(); });
-  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list(); }, 300) });
+  const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list().catch(() => {}); });
+  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list().catch(() => {}); }, 300) });
 
   const timers = new Table("scheduled messages", [
     { title: "Due", kind: "when", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
@@ -39,13 +38,14 @@ export function schedule(at) {
     { title: "Value", kind: "body", hide: true, cell: (row) => cut(row.value ?? (row.valueBase64 ? `base64 ${row.valueBase64}` : bytes(row.valueBytes)), 120) },
     { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
   ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
-  const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true) }, "More");
-  const rest = h("p", { class: "dim hidden" }, `These are the next ${LISTED_MAX}: choose a topic, or a bar, to see others.`);
-  let shown = [], loadedMs = 0;
+  const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true).catch(() => {}) }, "More");
+  const rest = h("p", { class: "dim", "aria-live": "polite" });
+  let shown = [], loadedMs = 0, next = "", isTurned = false, asks = 0;
   // What fired since the list was read is no more to come.
   const left = () => shown.filter((row) => row.dueMs < loadedMs || row.dueMs > now - 500);
 
-  const wanted = () => (asked.topic ? [asked.topic] : topics.slice(0, TOPICS_MAX).map((row) => row.topic)).filter((topic) => !topic.startsWith("__") && may("read", { topic }));
+  const isSeen = () => !asked.topic || (!asked.topic.startsWith("__") && may("read", { topic: asked.topic }));
+  const path = () => (asked.topic ? `/topics/${part(asked.topic)}/scheduled` : "/scheduled");
 
   // What was is much, and the bars of it are minutes: it need not be asked for with each look.
   let known = { what: "", ms: 0, was: null };
@@ -58,22 +58,35 @@ export function schedule(at) {
 
   const draw = async () => {
     const [step, steps] = STEPS[asked.scale], first = Math.floor(now / step) * step;
-    const ask = (topic) => get(query(`/topics/${part(topic)}/scheduled/count`, { fromMs: first, stepMs: step, steps })).catch(() => null);
-    const [found, was] = await Promise.all([Promise.all(wanted().map(ask)), past()]);
-    line.show({ scale: asked.scale, first, found: found.filter(Boolean), was, chosen: span_, isPart: !asked.topic && topics.length > TOPICS_MAX ? TOPICS_MAX : 0 });
+    const { scale } = asked, what = `${scale} ${path()}`;
+    const ask = () => get(query(`${path()}/count`, { fromMs: first, stepMs: step, steps })).catch((error) => ({ wrong: error.message }));
+    const [found, was] = await Promise.all([isSeen() ? ask() : { wrong: "you may not read this topic." }, past()]);
+    if (what !== `${asked.scale} ${path()}`) return; // the reader wants to know something else by now
+    if (found?.topics) { pending = found.topics.map((row) => row.topic); offer(); }
+    line.show({ scale, first, found, was, chosen: span_ });
   };
 
-  const list = async (isMore = false) => {
-    const names = wanted(), askedMs = Date.now();
-    const limit = names.length > 1 ? 30 : 50;
-    if (!isMore) { shown = []; pages = [""]; }
-    const found = await Promise.all(names.map((topic) => get(query(`/topics/${part(topic)}/scheduled`, { limit, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page: pages[0] })).then((page) => ({ ...page, topic })).catch(() => ({ scheduled: [], nextPage: "", topic }))));
-    const rows = found.flatMap((page) => page.scheduled.map((row) => ({ ...row, topic: page.topic }))).sort((a, b) => a.dueMs - b.dueMs);
-    pages = [names.length === 1 ? found[0].nextPage : ""];
-    shown = isMore ? [...shown, ...rows] : rows.slice(0, LISTED_MAX);
-    more.classList.toggle("hidden", !pages[0]);
-    rest.classList.toggle("hidden", names.length < 2 || shown.length < LISTED_MAX);
-    loadedMs = askedMs;
+  // A page may be short and have a next one, if few are of the key: it is asked for some of them.
+  // What the reader asked for meanwhile is not undone by a list that is read again.
+  const list = async (isMore = false, isAgain = false) => {
+    const mine = isAgain ? asks : ++asks, askedMs = Date.now(), rows = [];
+    isTurned = isMore;
+    let page = isMore ? next : "";
+    try {
+      for (let turn = 0; isSeen() && rows.length < PAGE && turn < ASKED_MAX && (page || !turn); turn++) {
+        const found = await get(query(path(), { limit: PAGE - rows.length, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page }));
+        if (mine !== asks) return;
+        rows.push(...found.scheduled.map((row) => ({ ...row, topic: row.topic ?? asked.topic })));
+        page = found.nextPage;
+      }
+    } catch (error) {
+      if (mine === asks) put(rest, `The list is not what is there now: ${error.message}`);
+      throw error;
+    }
+    [next, loadedMs] = [page, askedMs];
+    shown = isMore ? [...shown, ...rows] : rows;
+    more.classList.toggle("hidden", !next);
+    put(rest, !next ? "" : asked.key ? `${count(shown.length)} of this key were found so far: “More” looks on.` : `These are the next ${count(shown.length)} by due time: “More” shows those that follow.`);
     timers.update(left());
   };
 
@@ -96,23 +109,28 @@ export function schedule(at) {
     function then(title, run, mood) { return h("button", { type: "button", class: mood, autofocus: title === "Close", onclick: () => { box.close(); run(row); } }, title); }
   };
 
+  const offer = () => {
+    const names = [...new Set([...pending, ...topics.map((row) => row.topic), asked.topic])].filter(Boolean).sort(), text = names.join("\n");
+    if (select.dataset.names === text) return;
+    select.dataset.names = text;
+    select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name)));
+  };
+
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (pages[0] === "" && !document.querySelector("dialog")) list().catch(() => {}); });
+  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (!isTurned && !document.querySelector("dialog")) list(false, true).catch(() => {}); });
   const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
     element: [
-      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list(); }), (asked.topic ? may("publish", { topic: asked.topic }) : mayAny("publish", "topic")) ? h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…") : null),
+      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), (asked.topic ? may("publish", { topic: asked.topic }) : mayAny("publish", "topic")) ? h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…") : null),
       line.element, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
       if (!snapshot.topics) return;
       topics = snapshot.topics.filter((row) => row.pending > 0 || row.topic === asked.topic);
-      const names = [...new Set([...topics.map((row) => row.topic), asked.topic])].filter(Boolean);
-      const text = names.join("\n");
-      if (select.dataset.names !== text) { select.dataset.names = text; select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name))); }
+      offer();
       if (isFirst) { isFirst = false; load(); }
     },
     close() { refresh(); ticking(); }, back: load,

@@ -1,5 +1,6 @@
 // A table whose cells change in place: what has the focus, or is selected, stays while rows come anew.
-import { h, empty } from "./dom.js";
+import { remember } from "./api.js";
+import { h, empty, later } from "./dom.js";
 
 const LONG = 60;
 const classOf = (column) => [column.kind, column.hide ? "phone-hide" : ""].join(" ").trim() || undefined;
@@ -90,4 +91,21 @@ export class Pager {
     this.on.disabled = start + shown >= total;
     this.element.classList.toggle("hidden", total <= this.limit && start === 0);
   }
+}
+
+// A list that the page has whole: it is filtered and turned over here, and where it stands is in the address.
+export function turned(at, path, table, { text, label, hint, limit = 100 }) {
+  let rows = [], isTyping = false; // what is typed is one step, not one for each letter
+  const asked = { filter: at.query.get("filter") ?? "", start: Math.max(0, Number(at.query.get("start")) || 0) };
+  const turn = (changes, isStep = true) => { Object.assign(asked, changes); remember(path, { filter: asked.filter, start: asked.start || "" }, isStep); show(); };
+  const pager = new Pager(limit, (start) => turn({ start }));
+  const search = h("input", { type: "search", placeholder: hint, "aria-label": label, value: asked.filter, onfocus: () => { isTyping = false; }, oninput: later(() => { turn({ filter: search.value, start: 0 }, !isTyping); isTyping = true; }, 150) });
+  const show = () => {
+    const wanted = asked.filter.toLowerCase(), found = wanted ? rows.filter((row) => text(row).toLowerCase().includes(wanted)) : rows;
+    const start = asked.start < found.length ? asked.start : Math.max(0, Math.ceil(found.length / limit) - 1) * limit;
+    const shown = found.slice(start, start + limit);
+    table.update(shown);
+    pager.update(start, shown.length, found.length);
+  };
+  return { search, element: h("div", {}, table.element, pager.element), update(found) { rows = found; show(); } };
 }

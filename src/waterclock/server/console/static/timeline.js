@@ -1,6 +1,6 @@
 // What is to come as bars from now on, and before them what has fired: late in another colour.
 import { h, panel, put } from "./dom.js";
-import { clock, count, moment, span } from "./format.js";
+import { clock, count, moment, span, utc } from "./format.js";
 
 const DAY = 86400000;
 export const STEPS = { minute: [1000, 60], hour: [60000, 60], day: [3600000, 48], month: [DAY, 31] };
@@ -52,11 +52,11 @@ export function timeline(choose) {
   };
   const height = (bar, value, most) => { bar.firstChild.style.height = `${value ? Math.min(100, Math.max(2, (value / most) * 100)) : 0}%`; };
 
-  // found: counts of each topic from `first` on; was: what /history knows; chosen: [from, to] or null.
-  const show = ({ scale, first, found, was, chosen, isPart }) => {
+  // found: counts from `first` on, or why there are none (`wrong`); was: what /history knows; chosen: [from, to] or null.
+  const show = ({ scale, first, found, was, chosen }) => {
     const [step, steps] = STEPS[scale];
     const before = was?.series.fired ? past(was, first, step, PAST[scale]) : [];
-    const counts = Array.from({ length: steps }, (_, n) => found.reduce((sum, each) => sum + (each.counts[n] ?? 0), 0));
+    const counts = Array.from({ length: steps }, (_, n) => found?.counts?.[n] ?? 0);
     // What is to come sets the scale: timers of a few seconds fire by the thousand, and never stand ahead.
     const ahead = Math.max(...counts), most = Math.max(1, ahead, Math.min(ahead ? 2 * ahead : Infinity, Math.max(0, ...before.map((each) => each.fired ?? 0))));
     if (shape !== `${scale}/${before.length}`) build(scale, before.length, steps);
@@ -64,20 +64,20 @@ export function timeline(choose) {
       const bar = bars.children[n];
       height(bar, each.fired, most);
       bar.className = `was${each.late > LATE_MS ? " late" : ""}${each.fired > most ? " cut" : ""}`;
-      bar.title = each.fired === null ? `${moment(each.start)}: not known` : `${moment(each.start)}: ${count(each.fired)} fired${each.fired ? `, within ${span(each.late)}` : ""}`;
+      bar.title = `${each.fired === null ? `${moment(each.start)}: not known` : `${moment(each.start)}: ${count(each.fired)} fired${each.fired ? `, within ${span(each.late)}` : ""}`}\n${utc(each.start)}`;
     });
     buttons().forEach((button, n) => {
       const start = first + n * step, text = `${moment(start)}: ${count(counts[n])}`;
       const isChosen = chosen !== null && chosen[0] === start;
       height(button, counts[n], most);
-      button.title = text;
+      button.title = `${text}\n${utc(start)}`;
       button.setAttribute("aria-label", text);
       button.setAttribute("aria-pressed", String(isChosen));
       button.onclick = () => choose(isChosen ? null : [start, start + step]);
     });
     put(peak, counts.some(Boolean) ? `${count(Math.max(...counts))} at most ${WORDS[scale]}` : "");
     mark(scale, first - before.length * step, step * (steps + before.length));
-    tell(found, counts, isPart);
+    tell(found, counts);
     const known = before.filter((each) => each.fired !== null), worst = Math.max(0, ...known.map((each) => each.late));
     fired.classList.toggle("hidden", !known.length);
     const late = known.filter((each) => each.late > LATE_MS).length;
@@ -87,11 +87,11 @@ export function timeline(choose) {
     const at = from + share * length;
     return h("span", {}, scale === "month" ? moment(at).slice(0, 10) : clock(at).slice(0, scale === "minute" ? 8 : 5));
   }));
-  const tell = (found, counts, isPart) => {
-    const total = found.reduce((sum, each) => sum + each.total, 0);
-    const overdue = found.reduce((sum, each) => sum + (each.horizons.find((one) => one.withinMs === 0)?.count ?? 0), 0);
+  const tell = (found, counts) => {
+    if (found?.wrong) return put(said, `What is to come is not known: ${found.wrong}`);
+    const total = found?.total ?? 0, overdue = found?.horizons.find((one) => one.withinMs === 0)?.count ?? 0;
     if (!total && !overdue) return put(said, "Nothing is to come.");
-    return put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}${isPart ? `; of the ${isPart} topics with the most` : ""}.`);
+    return put(said, `${count(total)} to come, ${count(counts.reduce((a, b) => a + b, 0))} of it shown here${overdue ? `, ${count(overdue)} due and not fired yet` : ""}.`);
   };
   return { element: panel("To come", [peak], bars, axis, said, fired), show };
 }

@@ -62,13 +62,56 @@ function list(at) {
   };
 }
 
-const number = (text) => (text === "" ? undefined : Number(text));
+const HOUR = 3600000, MIB = 1048576;
+const lasting = (ms) => (ms % 1000 ? `${ms}ms` : ms % HOUR || !ms ? `${ms / 1000}s` : `${ms / HOUR}h`);
+const sized = (size) => (size % MIB || !size ? String(size) : `${size / MIB}MiB`);
+// What can be said about a topic: `of` in the answers of nodes, in the form as a number of `unit`, and as an option of the command line.
+const NUMBERS = [
+  { name: "partitions", of: "partitions", title: "Partitions: more, never fewer", option: "--partitions", min: "1" },
+  { name: "retention", of: "retentionMs", title: "Keep messages for (hours; 0: for ever)", unit: HOUR, option: "--retention", words: lasting },
+  { name: "size", of: "retentionBytes", title: "Keep so much of each partition (MiB; 0: all)", unit: MIB, option: "--retention-bytes", words: sized },
+  { name: "retries", of: "retriesMax", title: "Retries", option: "--retries", min: "1" },
+  { name: "timeout", of: "ackTimeoutMs", title: "Ack timeout (seconds)", unit: 1000, option: "--ack-timeout", words: lasting },
+  { name: "replicas", of: "replicationFactor", title: "Replicas of each partition", option: "--replicas", min: "1", isShared: true },
+];
+const CHECKS = [
+  { name: "compacted", of: "isCompacted", title: "Keep only the latest message of each key", options: ["--compacted", "--not-compacted"] },
+  { name: "waits", of: "retentionWaitForGroups", title: "Keep what some group has yet to read for longer", options: ["--wait-for-groups", "--no-wait-for-groups"] },
+];
+const NEW = { settings: {}, effective: {} };
+
+// Fields of a form: what was said stands in them, what is as configured behind them.
+function fieldsOf({ settings, effective = {} }) {
+  const shown = (value, { unit = 1 }) => (value === undefined ? "" : String(value / unit));
+  return [
+    ...NUMBERS.filter((one) => !one.isShared || who().isClustered).map((one) => ({ name: one.name, title: one.title, kind: "number", min: one.min ?? "0", step: one.unit ? "any" : "1", value: shown(settings[one.of], one), hint: settings[one.of] !== undefined ? "as it is" : effective[one.of] === undefined ? "as configured" : `${shown(effective[one.of], one)}, as configured` })),
+    ...CHECKS.map((one) => ({ name: one.name, title: one.title, kind: "check", value: effective[one.of] ?? settings[one.of] ?? false })),
+  ];
+}
+
+// What the values of such a form change: the body of a request, and words of a command line.
+function changes(values, { settings, effective = {} }) {
+  const body = {}, words = [];
+  for (const { name, of, unit = 1, option, words: text = String } of NUMBERS) {
+    const value = (values[name] ?? "") === "" ? undefined : Math.round(Number(values[name]) * unit);
+    if (value === undefined || value === settings[of]) continue;
+    body[of] = value;
+    words.push(option, text(value));
+  }
+  for (const { name, of, options } of CHECKS) {
+    if (values[name] === (effective[of] ?? settings[of] ?? false)) continue;
+    body[of] = values[name];
+    words.push(options[values[name] ? 0 : 1]);
+  }
+  return { body, words };
+}
 
 function create() {
+  const [partitions, ...others] = fieldsOf(NEW);
   act({
     title: "New topic", label: "Make it",
-    fields: [{ name: "topic", title: "Name", required: true }, { name: "partitions", title: "Partitions", kind: "number", min: "1", value: "1" }, { name: "retention", title: "Keep messages for (hours; empty: as configured, 0: for ever)", kind: "number", min: "0" }, { name: "compacted", title: "Keep only the latest message of each key", kind: "check" }],
-    asked: (v) => ({ method: "POST", path: "/topics", body: { topic: v.topic, partitions: Number(v.partitions || 1), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, isCompacted: v.compacted || undefined }, cli: waterclock("topics", "create", v.topic, "--partitions", v.partitions, v.retention === "" ? "" : "--retention", v.retention === "" ? "" : `${v.retention}h`, v.compacted ? "--compacted" : "") }),
+    fields: [{ name: "topic", title: "Name", required: true }, { ...partitions, title: "Partitions", value: "1" }, ...others],
+    asked: (v) => { const { body, words } = changes(v, NEW); return { method: "POST", path: "/topics", body: { topic: v.topic, ...body }, cli: waterclock("topics", "create", v.topic, ...words) }; },
     done: (made) => { location.hash = `#/topics/${part(made.topic)}`; return `${made.topic} is there`; },
   });
 }
@@ -94,14 +137,16 @@ function one(at, topic) {
       const place = places.find((one) => one.partition === each.partition);
       return { ...each, leader: place?.leader, replicas: place?.replicas.map((one) => `${one.name}${one.lag > 0 ? ` −${one.lag}` : ""}`).join(", ") };
     }));
-    const s = info.settings;
+    const own = info.settings, holds = info.effective ?? own;
+    const fact = (name, show) => [show(holds[name]), own[name] === undefined ? h("span", { class: "dim" }, " as configured") : ""];
     settings.replaceChildren(facts([
-      ["Retention", s.retentionMs === undefined ? "as configured" : s.retentionMs === 0 ? "for ever" : span(s.retentionMs)],
-      ["Of each partition", s.retentionBytes === undefined ? "as configured" : s.retentionBytes === 0 ? "no bound" : bytes(s.retentionBytes)],
-      ["Compacted", s.isCompacted ? "yes, by key" : "no"],
-      ["Retries", s.retriesMax === undefined ? "as configured" : String(s.retriesMax)],
-      ["Ack timeout", s.ackTimeoutMs === undefined ? "as configured" : span(s.ackTimeoutMs)],
-      ["Replicas", s.replicationFactor === undefined ? "" : String(s.replicationFactor)],
+      ["Retention", fact("retentionMs", (ms) => (ms === 0 ? "for ever" : span(ms)))],
+      ["Of each partition", fact("retentionBytes", (size) => (size === 0 ? "no bound" : bytes(size)))],
+      ["Waits for groups", fact("retentionWaitForGroups", (waits) => (waits ? "yes" : "no"))],
+      ["Compacted", own.isCompacted ? "yes, by key" : "no"],
+      ["Retries", fact("retriesMax", String)],
+      ["Ack timeout", fact("ackTimeoutMs", span)],
+      ["Replicas", who().isClustered || own.replicationFactor ? fact("replicationFactor", String) : ""],
     ]));
   };
   const seen = browser(topic, () => info, at);
@@ -113,12 +158,15 @@ function one(at, topic) {
     draw();
   }
 
-  const settle = () => act({
-    title: `Settings of ${topic}`, label: "Change",
-    fields: [{ name: "partitions", title: "Partitions: more, never fewer", kind: "number", min: "1", value: String(info?.partitions.length ?? 1) }, { name: "retention", title: "Keep messages for (hours; 0: for ever)", kind: "number", min: "0", value: info?.settings.retentionMs === undefined ? "" : String(info.settings.retentionMs / 3600000) }, { name: "retries", title: "Retries", kind: "number", min: "1", value: info?.settings.retriesMax === undefined ? "" : String(info.settings.retriesMax) }],
-    asked: (v) => ({ method: "PATCH", path: `/topics/${part(topic)}`, body: { partitions: number(v.partitions), retentionMs: v.retention === "" ? undefined : Number(v.retention) * 3600000, retriesMax: number(v.retries) }, cli: waterclock("topics", "update", topic, "--partitions", v.partitions, ...(v.retention === "" ? [] : ["--retention", `${v.retention}h`]), ...(v.retries === "" ? [] : ["--retries", v.retries])) }),
-    done: () => { load(); return "Changed"; },
-  });
+  const settle = () => {
+    const now = info ?? NEW;
+    act({
+      title: `Settings of ${topic}`, label: "Change", fields: fieldsOf(now),
+      check: (v) => (changes(v, now).words.length ? "" : "Nothing is changed yet."),
+      asked: (v) => { const { body, words } = changes(v, now); return { method: "PATCH", path: `/topics/${part(topic)}`, body, cli: waterclock("topics", "update", topic, ...words) }; },
+      done: () => { load(); return "Changed"; },
+    });
+  };
   const remove = () => act({
     title: `Delete ${topic}`, label: "Delete for good", isDanger: true, note: "All its messages go, those to come included. Type its name to go on.",
     fields: [{ name: "name", title: "Name", required: true }],
