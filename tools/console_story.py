@@ -124,6 +124,7 @@ def tell(hand: Hand, port: int) -> None:
     hand.types("value", '{"order": 7, "total": "12,50"}')
     hand.types("key", "ada")
     hand.types("at", "20m")
+    hand.sees("waterclock publish orders")
     hand.shows("Publish")
     hand.clicks("Publish")
     hand.sees("Stored at")
