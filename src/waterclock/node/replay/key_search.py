@@ -25,7 +25,7 @@ class KeySearch:
         """Find `count` of them in the offsets [start, end); 0 is all there are."""
         self._key = binary_scalar(key)
         self._count = count
-        self.end = end
+        self.end = max(start, end) if end else 0
         self._size_bytes = 0
         self.rows = 0
         """How many messages it has looked at."""

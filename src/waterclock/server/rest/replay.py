@@ -25,9 +25,9 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.permits import Named
-from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     AnyTopicParameters,
+    Base64,
     Earlier,
     MessageResponse,
     Name,
@@ -69,18 +69,17 @@ class ReadParameters(AnyTopicParameters):
         ]
         | None
     ) = None
-    key_base64: Annotated[str, Meta(description="Instead, one that is no text.")] | None = None
+    key_base64: (
+        Annotated[Base64, Meta(description="One that is no text; without `key`.")] | None
+    ) = None
     end: Annotated[Offset, Meta(description="With a key: only below this one; 0 is no end.")] = 0
 
     def of_key(self) -> bytes | None:
         """Return the key that is searched for, if one is; raises BadField."""
-        text, encoded = (UNSET if one is None else one for one in (self.key, self.key_base64))
-        key = bytes_of(text, encoded, "key", "keyBase64")
-        if self.end and key is None:
-            raise BadField("end", "is for a search: give a key, or a count instead")
-        if self.end and self.end <= self.offset:
-            raise BadField("end", "must be beyond the offset")
-        return key
+        if self.key is not None:
+            return self.key.encode()
+        encoded = UNSET if self.key_base64 is None else self.key_base64
+        return bytes_of(UNSET, encoded, "key", "keyBase64")
 
 
 class ReplayedResponse(MessageResponse, kw_only=True):
