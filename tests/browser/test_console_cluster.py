@@ -145,6 +145,25 @@ def drains_a_node(console: Console) -> None:
     page.wait(f"{ROW.format(repr('c'))}.innerText.includes('Drain')")
 
 
+def replaces_a_node(console: Console, gone: str) -> None:
+    """Have a node that is lost replaced by another, and think better of it."""
+    page, row = console.page, ROW.format(repr(gone))
+    heir = next(name for name in NAMES if name not in ("a", gone))
+    console.wait(f"{row}?.innerText.includes('Replace…')")
+    there = ROW.format(repr(heir))
+    assert "Replace" not in page.value(f"{there}.innerText")
+    console.do(f"press('Replace…', {row})")
+    said = console.submit(target=heir)
+    assert f"waterclock cluster replace {gone} {heir}" in said
+    assert f'/cluster/replace -d \'{{"node":"{gone}","target":"{heir}"}}\'' in said
+    page.wait(f"{row}.innerText.includes('replaced by {heir}')")
+    [order] = console.ask("GET", "/cluster/placement")["drains"]
+    assert (order["node"], order["target"]) == (gone, heir)
+    console.do(f"press('Use again', {row})")
+    console.submit()
+    page.wait(f"{row}.innerText.includes('Drain')")
+
+
 def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
     """Look at a topic while a node is killed that leads a part of it, and see it come back."""
     page = console.page
@@ -167,6 +186,7 @@ def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
     )
     console.go("cluster", "Members")
     page.wait(f"!/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")
+    replaces_a_node(console, gone)
 
     nodes.start(gone)
     page.wait(f"/\\balive\\b/.test({ROW.format(repr(gone))}?.innerText ?? '')")

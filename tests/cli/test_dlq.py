@@ -52,6 +52,15 @@ def test_some_are_redriven_and_come_again(call, ask, failed):
     assert ask("dlq", "list", failed)["total"] == 1
 
 
+def test_one_is_edited_as_it_is_redriven(call, ask, failed):
+    call("dlq", "redrive", failed, "0/1", "--value", "mended", "-H", "by=ada")
+    came = ask("subscribe", failed, "-g", "g", "-n", 1)
+
+    assert (came["value"], came["key"]) == ("mended", "k-1")
+    assert came["headers"] == {"by": "ada", "wc-redriven": "1"}
+    assert "one dead letter" in call("dlq", "redrive", failed, "--all", "--value", "x").stderr
+
+
 def test_all_are_redriven(ask, failed):
     assert ask("dlq", "redrive", failed, "--all")["redriven"] == 3
     assert ask("dlq", "list", failed)["total"] == 0

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.node.consuming import Consuming, consuming
-from waterclock.model.errors import BadInput, UnknownTopic
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    LimitExceeded,
+    StorageFailed,
+    UnknownTopic,
+)
+from waterclock.model.limits import Limits
 from waterclock.model.tracker import OffsetTracker
 from waterclock.node.dead_letters import dead_letters, redrive
 from waterclock.node.dead_letters.progress import decode_progress, encode_progress
+from waterclock.node.dead_letters.redrive import Edit, edit_of
 from waterclock.node.groups.session import AnswerKind
 
 LOG, OTHER_LOG = b"a" * 16, b"b" * 16
@@ -196,3 +204,93 @@ async def test_a_listing_that_is_given_up_miscounts_no_later_one(tmp_path, turns
         await asyncio.wait([given_up])
 
         assert await listed(c) == ([b"a", b"b", b"c", b"d"], 4)
+
+
+# One that is edited
+
+
+async def test_a_dead_letter_is_edited_and_keeps_its_partition_and_what_is_not_edited(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await dead_lettered(c, b"a", b"b")
+
+        assert await c.dead_letters.redrive("t", [(0, 0)], edit=Edit(b"mended", None)) == 1
+        assert await c.dead_letters.redrive("t", [(0, 0)], edit=Edit(b"again", None)) == 0
+        assert await listed(c) == ([b"b"], 1)
+        headers = {"why": b"tried"}
+        assert await c.dead_letters.redrive("t", [(0, 1)], edit=Edit(None, headers)) == 1
+
+        assert await stored(c) == [
+            (b"a", {}),
+            (b"b", {}),
+            (b"mended", {"wc-redriven": b"1"}),
+            (b"b", {"why": b"tried", "wc-redriven": b"1"}),
+        ]
+
+
+async def test_one_with_other_headers_goes_where_it_came_from(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t", partitions=2)
+        member = await c.join()
+        await c.publish(b"a", partition=1)
+        await c.settle()
+        member.take()
+        member.answer(AnswerKind.REJECT, 0, partition=1)
+        await c.settle()
+
+        assert await c.dead_letters.redrive("t", [(1, 0)], edit=Edit(None, {})) == 1
+        assert [host.store.end for host in c.hosts.topics.get("t").partitions] == [0, 2]
+
+
+async def test_an_edit_is_of_one_dead_letter(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await dead_lettered(c, b"a", b"b")
+
+        for positions in (None, [], [(0, 0), (0, 1)]):
+            with pytest.raises(BadInput, match="one dead letter"):
+                await c.dead_letters.redrive("t", positions, edit=Edit(b"mended", None))
+        assert await listed(c) == ([b"a", b"b"], 2)
+
+
+async def test_an_edit_that_a_crash_cuts_short_is_neither_lost_nor_there_twice(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await dead_lettered(c, b"a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(c.hosts.metadata, "put", crash)
+            with pytest.raises(StorageFailed):
+                await c.dead_letters.redrive("t", [(0, 0)], edit=Edit(b"mended", None))
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        assert await listed(c) == ([b"a"], 1)
+        with pytest.raises(AlreadyExists, match="t 0/0"):
+            await c.dead_letters.redrive("t", [(0, 0)], edit=Edit(b"other", None))
+        assert await listed(c) == ([b"a"], 1)
+        assert await c.dead_letters.redrive("t", [(0, 0)]) == 1
+        assert await listed(c) == ([], 0)
+        assert await stored(c) == [(b"a", {}), (b"mended", {"wc-redriven": b"1"})]
+
+
+async def stored(c: Consuming) -> list[tuple[bytes, dict[str, bytes]]]:
+    """Return the values and headers that are in the topic, by a group of their own."""
+    member = await c.join(group="looks")
+    await c.settle()
+    member.take()
+    rows = [row for each in member.deliveries for row in each.messages.rows().to_pylist()]
+    return [(row["value"], dict(row["headers"] or ())) for row in rows]
+
+
+async def crash(*_: object) -> None:
+    raise StorageFailed("the node ends")
+
+
+def test_what_is_edited_is_within_the_limits_and_has_no_header_of_the_nodes_own():
+    headers = {"wc-dlq-topic": b"x", "wc-expires-ms": b"1", "wc-redriven": b"9", "mine": b"y"}
+
+    assert edit_of(None, None, Limits()) is None
+    assert edit_of(None, headers, Limits()) == Edit(None, {"mine": b"y"})
+    with pytest.raises(LimitExceeded, match="message bytes"):
+        edit_of(bytes(Limits().message_bytes_max + 1), None, Limits())
+    with pytest.raises(LimitExceeded, match="header"):
+        edit_of(None, {"h": bytes(Limits().header_bytes_max)}, Limits())

@@ -74,3 +74,9 @@ def values_of(delivery: pb.Delivery) -> list[bytes]:
     """Return the values of a delivery in Arrow."""
     rows = _read(delivery.messages.arrow, MESSAGES)
     return list(rows.column("value").to_pylist())
+
+
+def headers_of(delivery: pb.Delivery) -> list[dict[str, bytes]]:
+    """Return the headers of each message of a delivery in Arrow."""
+    rows = _read(delivery.messages.arrow, MESSAGES)
+    return [dict(pairs or ()) for pairs in rows.column("headers").to_pylist()]

@@ -5,7 +5,7 @@ from typing import Any
 from grpc import StatusCode
 
 import waterclock
-from tests.server.members import Member, values_of
+from tests.server.members import Member, headers_of, values_of
 from tests.server.served import failure, running_server
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -168,6 +168,22 @@ async def test_dead_letters_are_listed_redriven_and_purged(tmp_path):
         again = Member(it)
         await again.open()
         assert values_of(await again.delivery()) == [b"a", b"b"]
+
+
+async def test_a_dead_letter_is_edited_as_it_is_redriven(tmp_path):
+    async with running_server(tmp_path) as it:
+        await dead_letter(it, b"a")
+        page = await it.admin.ListDeadLetters(pb.ListDeadLettersRequest(topic="orders"))
+        at = [page.dead_letters[0].position]
+        edit = pb.RedriveRequest(topic="orders", positions=at, value=b"")
+        edit.headers.headers["why"] = b"\xff"
+
+        assert (await it.admin.Redrive(edit)).redriven == 1
+        again = Member(it)
+        await again.open()
+        delivery = await again.delivery()
+        assert values_of(delivery) == [b""]
+        assert headers_of(delivery) == [{"why": b"\xff", "wc-redriven": b"1"}]
 
 
 async def test_the_node_tells_who_it_is(tmp_path):

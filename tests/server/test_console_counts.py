@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from waterclock.model.ids import Millis
 from waterclock.node.problems import DISK_FULL, STORE_AWAY, HealthProblem, problem_named
 from waterclock.security.principals import ANYONE
@@ -129,6 +131,17 @@ def test_dead_letters_are_counted_over_all_nodes_and_sorted():
 
     assert [(each.topic, each.count) for each in shown.dead_letters or ()] == [("y", 9), ("x", 3)]
     assert snapshot_of(0, whole, asked, Rights()).dead_letters == []
+
+
+def test_groups_stand_by_name_as_the_head_of_their_list_says_and_then_by_topic():
+    places = (("b", "t1"), ("a", "t2"), ("a", "t1"))
+    groups = [structs.replace(group(name, members=1), topic=of) for name, of in places]
+
+    asked = LiveParameters(view="groups")
+    shown = snapshot_of(0, merged(node("a", groups=groups), [], []), asked, ANYONE.rights)
+
+    found = [(each.group, each.topic) for each in shown.groups or ()]
+    assert found == [("a", "t1"), ("a", "t2"), ("b", "t1")]
 
 
 def test_the_past_of_nodes_is_added_slot_by_slot_and_one_that_is_behind_is_shifted():

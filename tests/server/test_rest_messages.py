@@ -378,6 +378,24 @@ async def test_rejected_messages_are_dead_letters_that_can_be_redriven(tmp_path)
         assert (await client.post(path + "/purge", {})).json() == {"count": 0}
 
 
+async def test_a_dead_letter_is_edited_as_it_is_redriven(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await client.post(PATH, {"value": "bad", "key": "k", "headers": {"a": "1"}})
+        (message,) = await taken(client)
+        said = {"group": "g", "reject": [message["lease"]], "leave": True}
+        await client.post("/topics/orders/acks", said)
+        path = "/topics/orders/dead-letters/redrive"
+        edit = {"positions": [{"partition": message["partition"], "offset": 0}], "value": "good"}
+
+        assert (await client.post(path, {"value": "good"})).status == 400
+        assert (await client.post(path, {**edit, "valueBase64": "AA=="})).status == 400
+        assert (await client.post(path, {**edit, "headers": {"a": "2"}})).json() == {"count": 1}
+        assert (await client.post(path, edit)).json() == {"count": 0}
+        (came,) = await taken(client)
+        assert (came["value"], came["key"]) == ("good", "k")
+        assert came["headers"] == {"a": "2", "wc-redriven": "1"}
+
+
 async def test_whoever_leaves_is_told_of_its_dead_letters_that_cannot_be_written(
     tmp_path, monkeypatch
 ):

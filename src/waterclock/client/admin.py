@@ -194,10 +194,20 @@ class DeadLetters:
         dead_letters: Iterable[DeadLetter | Position] | None = None,
         *,
         limit: int = 0,
+        value: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> int:
         """Publish dead letters again where they came from, all there are now unless some are
-        named; return how many."""
-        request = admin_pb2.RedriveRequest(topic=topic, limit=limit)
+        named; return how many.
+
+        One that is named alone is published with another `value`, or other `headers`, if they are
+        given. Raises AlreadyExists if that was done before, and nobody knows whether it was the
+        same: redrive it without them to have it off the list.
+        """
+        request = admin_pb2.RedriveRequest(topic=topic, limit=limit, value=value)
+        if headers is not None:
+            request.headers.headers.update(headers)
+            request.headers.SetInParent()
         if dead_letters is not None:
             request.positions.extend(_positions(dead_letters))
             if not request.positions:

@@ -707,12 +707,22 @@ class RedriveRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     limit: _builtins.int
     """0: no limit"""
+    value: _builtins.bytes
+    """What a dead letter, the only one that is named, is published as in place of what it was.
+    absent: its own
+    """
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.Position]:
         """in the dead letter topic; none: all there are now"""
+
+    @_builtins.property
+    def headers(self) -> Global___RedrivenHeaders:
+        """absent: its own. Names that begin with "wc-" are left out"""
 
     def __init__(
         self,
@@ -720,14 +730,58 @@ class RedriveRequest(_message.Message):
         topic: _builtins.str = ...,
         positions: _abc.Iterable[_broker_pb2.Position] | None = ...,
         limit: _builtins.int = ...,
+        value: _builtins.bytes | None = ...,
+        headers: Global___RedrivenHeaders | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "headers", b"headers", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "headers", b"headers", "limit", b"limit", "positions", b"positions", "topic", b"topic", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___RedriveRequest: _TypeAlias = RedriveRequest  # noqa: Y015
+
+@_typing.final
+class RedrivenHeaders(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HeadersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    HEADERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        headers: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "positions", b"positions", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headers", b"headers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RedriveRequest: _TypeAlias = RedriveRequest  # noqa: Y015
+Global___RedrivenHeaders: _TypeAlias = RedrivenHeaders  # noqa: Y015
 
 @_typing.final
 class RedriveResponse(_message.Message):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.arguments import position_of
+from waterclock.cli.arguments import headers_of, maybe_bytes, position_of
 from waterclock.cli.node_call import call
-from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
+from waterclock.cli.options import Address, AsJson, Header, Limit, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.messages import headers_json, value_text
 from waterclock.cli.output.terminal import (
     ask,
@@ -98,15 +98,21 @@ def redrive(
     topic: Topic,
     positions: Positions = None,
     everything: All = False,
+    value: Annotated[
+        str | None, typer.Option(help="Publish this in place of the value of the one dead letter.")
+    ] = None,
+    header: Header = None,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish dead letters again where they came from, and take them off the list."""
+    """Publish dead letters again where they came from, and take them off the list. One may be given
+    another value, or other headers in place of all that it has."""
     _check_which(positions, everything)
+    body, headers = maybe_bytes(value), headers_of(header)
 
     async def work(client: "UnaryClient") -> int:
         dead_letters = await _chosen(client, topic, positions) if positions else None
-        return await client.dead_letters.redrive(topic, dead_letters)
+        return await client.dead_letters.redrive(topic, dead_letters, value=body, headers=headers)
 
     count = call(address, work)
     if as_json:

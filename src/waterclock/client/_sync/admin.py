@@ -158,10 +158,19 @@ class BlockingDeadLetters(Blocking[DeadLetters]):
         dead_letters: Iterable[DeadLetter | Position] | None = None,
         *,
         limit: int = 0,
+        value: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> int:
         """Publish dead letters again where they came from, all there are now unless some are
-        named; return how many."""
-        return self._loop.run(self._twin.redrive(topic, dead_letters, limit=limit))
+        named; return how many.
+
+        One that is named alone is published with another `value`, or other `headers`, if they are
+        given. Raises AlreadyExists if that was done before, and nobody knows whether it was the
+        same: redrive it without them to have it off the list.
+        """
+        return self._loop.run(
+            self._twin.redrive(topic, dead_letters, limit=limit, value=value, headers=headers)
+        )
 
     def purge(self, topic: str, dead_letters: Iterable[DeadLetter | Position] | None = None) -> int:
         """Let dead letters go, all there are now unless some are named; return how many."""

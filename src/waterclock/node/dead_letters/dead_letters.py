@@ -11,19 +11,22 @@ group, after a seek, is another dead letter.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from waterclock.delivery.events import WriteDeadLetters
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import AlreadyExists, BadInput
 from waterclock.model.names import DEAD_LETTERS, check_not_own
 from waterclock.model.views import DeadLetter
 from waterclock.node.dead_letters.progress import progress_key
 from waterclock.node.dead_letters.redrive import (
     DeadLetterPartition,
+    Edit,
+    OpenDeadLetters,
     chosen,
+    edited,
     publish_again,
     wanted_by_partition,
 )
@@ -159,37 +162,57 @@ class DeadLetters:
     # For people
 
     async def redrive(
-        self, topic: str, positions: Sequence[tuple[int, int]] | None = None, *, limit: int = 0
+        self,
+        topic: str,
+        positions: Sequence[tuple[int, int]] | None = None,
+        *,
+        limit: int = 0,
+        edit: Edit | None = None,
     ) -> int:
         """Publish dead letters again where they came from: those at (partition, offset), or all
-        there are now. Return how many; those that are done do not count."""
+        there are now. Return how many; those that are done do not count.
+
+        One may be edited. Raises AlreadyExists if it was published before, and not taken off the
+        list: what it was published as then stays.
+        """
         check_not_own(topic)
-        return await self._finish(self._topics.get(topic), positions, limit, is_redriven=True)
+        if edit is not None and len(positions or ()) != 1:
+            raise BadInput("value and headers are for one dead letter: name its position")
+        into = self._topics.get(topic)
+
+        async def publish(some: OpenDeadLetters) -> None:
+            if edit is None:
+                await publish_again(into, some)
+            elif some.offsets and not await publish_again(into, edited(some, edit)):
+                (at,) = positions or ()
+                raise AlreadyExists("message redriven from", f"{topic} {at[0]}/{at[1]}")
+
+        return await self._finish(topic, positions, limit, publish)
 
     async def purge(self, topic: str, positions: Sequence[tuple[int, int]] | None = None) -> int:
         """Drop dead letters from the list; return how many."""
-        return await self._finish(self._topics.get(topic), positions, 0, is_redriven=False)
+        return await self._finish(topic, positions, 0, None)
 
     async def _finish(
         self,
-        topic: Topic,
+        topic: str,
         positions: Sequence[tuple[int, int]] | None,
         limit: int,
-        *,
-        is_redriven: bool,
+        publish: Callable[[OpenDeadLetters], Awaitable[None]] | None,
     ) -> int:
+        """Take dead letters off the list once they are published, if they are to be."""
         if limit < 0:
             raise BadInput("limit must not be negative")
         finished = 0
         async with self._changing:
-            partitions = await self._partitions_of(topic.name)
+            partitions = await self._partitions_of(topic)
             wanted = wanted_by_partition(positions, len(partitions))
             for partition, end in [(partition, partition.end) for partition in partitions]:
                 only = None if wanted is None else wanted.get(partition.host.partition, set())
                 async for found in partition.open_dead_letters(0, end, only):
                     some = chosen(found, only, limit and limit - finished)
-                    if is_redriven:
-                        await publish_again(topic, some)
+                    if publish is not None:
+                        await publish(some)
                     await self._metadata.put(partition.key, partition.finish(some.offsets))
                     finished += len(some.offsets)
                     if limit and finished >= limit:

@@ -4,7 +4,8 @@ A dead letter that was redriven or purged stays in its log and counts as done, a
 `__redrive` had acked it; which ones are done is a record of the node's metadata (`progress.py`).
 Redriving publishes first and saves that record then. If the node dies between, the dead letter is
 redriven again under the same id (`<id of the dead letter>#<its offset>`), which the topic
-recognises: nothing is published twice.
+recognises: nothing is published twice. One may be edited, and has the same id all the same: what
+was published first is what counts.
 
 A redriven message is a new one to the topic: every group gets it, also those that had no trouble.
 """
@@ -12,7 +13,7 @@ A redriven message is a new one to the topic: every group gets it, also those th
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +21,29 @@ import pyarrow as pa
 
 from waterclock.delivery.progress import empty_tracker
 from waterclock.log.arrays import from_numpy
+from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
-from waterclock.log.schema import MESSAGES, decode, integers, row_offsets
+from waterclock.log.schema import (
+    HEADERS,
+    MESSAGES,
+    binaries,
+    decode,
+    integers,
+    maps,
+    row_offsets,
+)
 from waterclock.model.errors import BadInput, Fenced, UnknownTopic
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
 from waterclock.node.dead_letters.progress import decode_progress, encode_progress, progress_key
-from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
+from waterclock.node.dead_letters.rows import (
+    PREFIX,
+    REDRIVEN,
+    Pairs,
+    batch_of,
+    short_id,
+    split_headers,
+)
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import Missing
 from waterclock.node.partition.remote_log import (
@@ -34,6 +53,8 @@ from waterclock.node.partition.remote_log import (
 )
 from waterclock.node.topics import Topic
 
+OWN = "wc-"
+"""Headers that the node writes begin so."""
 SLICE_S = 0.005
 """After this long the loop is let go."""
 
@@ -45,6 +66,13 @@ class OpenDeadLetters(NamedTuple):
 
     rows: pa.RecordBatch
     offsets: list[int]
+
+
+class Edit(NamedTuple):
+    """What a dead letter is published as, where it is not None, in place of what it was."""
+
+    value: bytes | None
+    headers: Mapping[str, bytes] | None
 
 
 class DeadLetterPartition:
@@ -189,8 +217,40 @@ def chosen(found: OpenDeadLetters, only: set[int] | None, limit: int) -> OpenDea
     return found
 
 
-async def publish_again(topic: Topic, found: OpenDeadLetters) -> None:
-    """Publish dead letters to the partitions they came from; they are durable on return."""
+def edit_of(
+    value: bytes | None, headers: Mapping[str, bytes] | None, limits: Limits
+) -> Edit | None:
+    """Return what is asked for, without headers that are the node's own; raise LimitExceeded if
+    no message may be like that."""
+    if value is None and headers is None:
+        return None
+    if headers is not None:
+        headers = {name: text for name, text in headers.items() if not name.startswith(OWN)}
+    message = Message(value, headers=headers, message_id=b"-")
+    encode_batch([message], limits, now_ms=0)  # for its checks
+    return Edit(value, headers)
+
+
+def edited(found: OpenDeadLetters, edit: Edit) -> OpenDeadLetters:
+    """Return dead letters with another value, or other headers, that still say whence they are."""
+    rows = found.rows
+    if edit.value is not None:
+        at = rows.schema.get_field_index("value")
+        rows = rows.set_column(at, rows.schema.field(at), binaries([edit.value] * len(rows)))
+    if edit.headers is not None:
+        at, given = rows.schema.get_field_index("headers"), [*edit.headers.items()]
+        facts = [
+            [pair for pair in pairs or () if pair[0].startswith(PREFIX) or pair[0] == REDRIVEN]
+            for pairs in rows.column(at).to_pylist()
+        ]
+        made = maps([[*given, *each] for each in facts], HEADERS)
+        rows = rows.set_column(at, rows.schema.field(at), made)
+    return OpenDeadLetters(rows, found.offsets)
+
+
+async def publish_again(topic: Topic, found: OpenDeadLetters) -> int:
+    """Publish dead letters to the partitions they came from; they are durable on return. Return how
+    many were published now: the others have been before."""
     if not topic.partitions:
         raise UnknownTopic(topic.name)  # it was deleted meanwhile
     ids: list[bytes] = []
@@ -204,12 +264,14 @@ async def publish_again(topic: Topic, found: OpenDeadLetters) -> None:
         homes.append(_number(facts.get("partition", b"0")) % len(topic.partitions))
         ids.append(short_id(id_ + b"#%d" % offset))
         headers.append([*kept, (REDRIVEN, b"%d" % times)])
+    published = 0
     where = np.array(homes, np.int64)
     for home in np.unique(where).tolist():
         at = np.flatnonzero(where == home).tolist()
         rows = found.rows.take(integers(at))
         batch = batch_of(rows, [ids[i] for i in at], [headers[i] for i in at])
-        await topic.partition(home).publish(batch)
+        published += (await topic.partition(home).publish(batch)).new_count
+    return published
 
 
 def _number(text: bytes) -> int:

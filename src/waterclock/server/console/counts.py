@@ -242,7 +242,7 @@ Row = TypeVar("Row", TopicRow, GroupRow, DeadLettersRow)
 
 def _page(rows: Iterable[Row], asked: LiveParameters) -> list[Row]:
     """Return those of a page, sorted; of those that are equal, by name."""
-    found = sorted(rows, key=lambda each: (each.topic, getattr(each, "group", "")))
+    found = sorted(rows, key=lambda each: (getattr(each, "group", ""), each.topic))
     field = FIELDS.get(asked.sort, asked.sort)
     if asked.sort == "name" and asked.descending:
         found.reverse()

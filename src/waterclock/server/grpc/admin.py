@@ -12,6 +12,7 @@ from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import from_proto, to_proto
 from waterclock.model.topics.effective_settings import effective_settings
 from waterclock.model.views import GroupInfo, JobRun, TopicSettings
+from waterclock.node.dead_letters.redrive import edit_of
 from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
@@ -118,8 +119,13 @@ class AdminApi:
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
         """Publish dead letters again where they came from."""
         check_not_negative(limit=request.limit)
+        edit = edit_of(
+            request.value if request.HasField("value") else None,
+            request.headers.headers if request.HasField("headers") else None,
+            self._node.config.limits,
+        )
         redriven = await self._node.dead_letters.redrive(
-            request.topic, _positions(request.positions) or None, limit=request.limit
+            request.topic, _positions(request.positions) or None, limit=request.limit, edit=edit
         )
         return pb.RedriveResponse(redriven=redriven)
 

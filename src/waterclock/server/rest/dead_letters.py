@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
 from waterclock.model.names import DEAD_LETTERS
 from waterclock.model.views import DeadLetter
+from waterclock.node.dead_letters.redrive import Edit, edit_of
 from waterclock.node.node import Node
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.calls.place import META, META_ONCE
@@ -15,14 +16,28 @@ from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     AnyTopicParameters,
+    Base64,
+    Headers,
     MessageResponse,
     Positions,
     RequestModel,
     ResponseModel,
     TopicParameters,
+    bytes_of,
+    exclusive,
     render,
     with_fields_of,
 )
+
+_EDITS = [{"required": [name]} for name in ("value", "valueBase64", "headers")]
+_ONE = {"required": ["positions"], "properties": {"positions": {"minItems": 1, "maxItems": 1}}}
+_EDITED = {
+    "allOf": [
+        *exclusive("value", "valueBase64")["allOf"],
+        {"anyOf": [{"not": {"anyOf": _EDITS}}, _ONE]},
+    ]
+}
+"""What is edited is one that is named."""
 
 
 class DeadLettersParameters(AnyTopicParameters):
@@ -51,9 +66,13 @@ class DeadLettersRequest(RequestModel):
 
 
 class RedriveRequest(DeadLettersRequest):
-    """Which dead letters; none named: all there are, or so many."""
+    """Which dead letters; none named: all there are, or so many. One that is named alone may be
+    published with another value, or other headers."""
 
     limit: Annotated[int, Meta(ge=0, le=10_000_000, description="0 is all.")] = 0
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    headers: Headers | UnsetType = UNSET
 
 
 class CountResponse(ResponseModel):
@@ -82,9 +101,16 @@ class DeadLettersApi:
         topic = parameters_of(request, TopicParameters).topic
         given = body_of(request, RedriveRequest)
         count = await self._node.dead_letters.redrive(
-            topic, self._named(topic, given), limit=given.limit
+            topic, self._named(topic, given), limit=given.limit, edit=self._edit(given)
         )
         return json(200, CountResponse(count=count))
+
+    def _edit(self, given: RedriveRequest) -> Edit | None:
+        value = bytes_of(given.value, given.value_base64, "value", "valueBase64")
+        headers = None
+        if given.headers is not UNSET:
+            headers = {name: text.encode() for name, text in given.headers.items()}
+        return edit_of(value, headers, self._node.config.limits)
 
     async def purge(self, request: Request) -> Response:
         """Take dead letters off the list."""
@@ -117,7 +143,8 @@ class DeadLettersApi:
             Operation(
                 "POST", path + "/redrive", self.redrive, "redrive",
                 "Publish dead letters again where they came from.", count, tag="past",
-                parameters=TopicParameters, body=RedriveRequest, body_example={"limit": 100},
+                parameters=TopicParameters, body_example={"limit": 100},
+                body=Annotated[RedriveRequest, Meta(extra_json_schema=_EDITED)],
                 problems=(404, 409, 507),
                 place=META_ONCE,
                 needs=Needs("publish", topic="topic"), is_change=True,

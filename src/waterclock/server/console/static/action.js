@@ -19,9 +19,7 @@ export function command(verb, given, ...options) {
   return (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
 }
 
-// With a second request, `then`: it is sent only if the first was answered with what `then.needs` says.
-function curl({ method, path, body, then }) {
-  if (then) return `${curl({ method, path, body })} | grep -q ${quoted(then.needs)} && ${curl(then)}`;
+function curl({ method, path, body }) {
   const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
   if (body !== undefined) words.push("-d", JSON.stringify(body));
   const line = shell(...words);
@@ -77,7 +75,7 @@ function labelled(field, made) {
 
 // A field with `when(values)` is shown only where that holds.
 // Of a moment its value is what is to be sent, which is known once it has been read.
-// check(values) -> why not; sure(values) -> what it would do, asked before it is done; asked(values) -> {method, path, body, cli, then}; done(answer) says what became of it.
+// check(values) -> why not; sure(values) -> what it would do, asked before it is done; asked(values) -> {method, path, body, cli}; done(answer) says what became of it.
 export function act({ title, note, fields = [], check, sure, asked, label, isDanger = false, done, more }) {
   const controls = fields.map((field) => [field, control(field, () => { refresh(); more?.update?.(values()); })]);
   const labels = controls.map(([field, made]) => labelled(field, made));

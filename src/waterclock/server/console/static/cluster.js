@@ -7,7 +7,8 @@ import { may, who } from "./rights.js";
 import { Table, turned } from "./table.js";
 import { link } from "./topics.js";
 
-const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad" };
+const MOOD = { alive: "good", suspect: "warn", leaving: "warn", left: "", failed: "bad", gone: "bad" };
+const LOST = ["failed", "left", "gone"];
 
 // How far what is wanted on a node has come, as the leader of the partition knows it.
 function progress(move, partition) {
@@ -23,7 +24,7 @@ function progress(move, partition) {
 export function cluster(at) {
   const isAdmin = may("admin") && who().isClustered;
   const lacking = (row) => { const voters = row.replicas.filter((one) => one.isVoter).length; return voters < row.factor ? ` (${voters} of ${row.factor})` : ""; };
-  let shares = new Map(), drains = new Map(), leads = new Map();
+  let shares = new Map(), drains = new Map(), leads = new Map(), heirs = [];
   const members = new Table("members", [
     { title: "Node", kind: "name", cell: (row) => row.name + (row.isSelf ? " (this one)" : "") },
     { title: "State", same: (row) => row.state, cell: (row) => h("span", { class: `tag ${MOOD[row.state] ?? ""}` }, row.state) },
@@ -32,8 +33,11 @@ export function cluster(at) {
     { title: "Of the streams", kind: "num", cell: (row) => (shares.has(row.name) ? `${(shares.get(row.name).share * 100).toFixed(1)} %` : "–") },
     { title: "Leads", kind: "num", hide: true, cell: (row) => (leads.size ? count(leads.get(row.name) ?? 0) : "–") },
     { title: "Streams", kind: "num", hide: true, cell: (row) => (shares.has(row.name) ? count(shares.get(row.name).streams) : "–") },
-    { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left${drain.stuck ? `, ${count(drain.stuck)} have nowhere to go` : ""}` : ""; } },
-    { title: "", kind: "tools", same: (row) => String(drains.has(row.name)), cell: (row) => (isAdmin && row.level ? h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain") : h("span")) },
+    { title: "Drained", hide: true, cell: (row) => { const drain = drains.get(row.name); return drain ? `${drain.target ? `replaced by ${drain.target}: ` : ""}${count(drain.leaders)} leaders, ${count(drain.replicas)} replicas left${drain.stuck ? `, ${count(drain.stuck)} have nowhere to go` : ""}` : ""; } },
+    { title: "", kind: "tools", same: (row) => `${drains.has(row.name)} ${row.state}`, cell: (row) => (isAdmin && row.level ? [
+      LOST.includes(row.state) ? h("button", { type: "button", class: "small", onclick: () => replace(row.name) }, "Replace…") : null, " ",
+      h("button", { type: "button", class: "small", onclick: () => drain(row.name, drains.has(row.name)) }, drains.has(row.name) ? "Use again" : "Drain"),
+    ] : h("span")) },
   ], { key: (row) => row.name });
   const partitions = new Table("replicated partitions", [
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
@@ -54,6 +58,7 @@ export function cluster(at) {
   ], { key: (row) => `${row.timeMs}/${row.kind}/${row.member}`, none: "Nobody came or went." });
 
   const drain = (node, undo) => act({ title: undo ? `Use ${node} again` : `Drain ${node}`, label: undo ? "Use it" : "Drain", isDanger: !undo, note: undo ? "It may have replicas again." : "Its leaders and then its replicas move elsewhere, so that it can be taken away.", asked: () => ({ method: "POST", path: "/cluster/drain", body: { node, undo: undo || undefined }, cli: waterclock("cluster", "drain", node, undo ? "--undo" : "") }), done: () => { load(); return undo ? "It is used again" : "It is being drained"; } });
+  const replace = (node) => act({ title: `Replace ${node}`, label: "Replace", isDanger: true, note: `For a node that will not come back: its replicas are made anew on another at once. ${node} may come back, empty or not, once none of its replicas is left.`, fields: [{ name: "target", title: "By node", kind: "select", required: true, options: heirs.filter((name) => name !== node).map((name) => [name, name]) }], asked: (v) => ({ method: "POST", path: "/cluster/replace", body: { node, target: v.target }, cli: waterclock("cluster", "replace", node, v.target) }), done: (_, v) => { load(); return `It is being replaced by ${v.target}`; } });
   const move = (row) => act({ title: `Move ${row.topic}/${row.partition}`, label: "Move", fields: [{ name: "target", title: "To node", required: true }, { name: "leader", title: "The leader only", kind: "check" }], asked: (v) => ({ method: "POST", path: "/cluster/move", body: { topic: row.topic, partition: row.partition, target: v.target, isLeaderOnly: v.leader || undefined }, cli: waterclock("cluster", "move", row.topic, String(row.partition), "--to", v.target, v.leader ? "--leader" : "") }), done: () => { load(); return "It moves"; } });
 
   const load = async () => {
@@ -65,7 +70,11 @@ export function cluster(at) {
     const rows = replication.partitions;
     leads = new Map();
     rows.forEach((row) => leads.set(row.leader, (leads.get(row.leader) ?? 0) + 1));
-    members.update(found.members);
+    // Of who was lost before this node began, only replicas tell.
+    const known = new Set(found.members.map((one) => one.name));
+    const gone = [...new Set(rows.flatMap((row) => row.replicas.map((one) => one.name)))].filter((name) => !known.has(name));
+    heirs = found.members.filter((one) => one.level && one.state === "alive" && !drains.has(one.name)).map((one) => one.name);
+    members.update([...found.members, ...gone.sort().map((name) => ({ name, state: "gone", level: 1 }))]);
     list.update([...rows.filter((row) => !isOwn(row)), ...rows.filter(isOwn)]);
     const places = new Map(rows.map((row) => [`${row.topic}/${row.partition}`, row])), asked = placement.moves ?? [];
     const isAsked = new Set(asked.map((one) => `${one.topic}/${one.partition}`));

@@ -1,6 +1,6 @@
 // Dead letters: what failed for good, why, and what becomes of it.
-import { get, part, query, remember, send } from "./api.js";
-import { act, command, waterclock } from "./action.js";
+import { get, part, query, remember } from "./api.js";
+import { act, waterclock } from "./action.js";
 import { dialog, every, facts, h, panel, toast, unreadable } from "./dom.js";
 import { count, cut, time } from "./format.js";
 import { may } from "./rights.js";
@@ -54,32 +54,17 @@ function one(at, topic) {
   const done = (word) => (answer) => { chosen.clear(); load(); return `${count(answer.count)} ${word}`; };
   const redrive = (some) => act({ title: some.length ? `Redrive ${some.length}` : "Redrive all", label: "Redrive", note: "They are published again where they came from, and leave this list.", asked: () => ({ method: "POST", path: `${path}/redrive`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "redrive", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("published again") });
   const purge = (some) => act({ title: some.length ? `Purge ${some.length}` : "Purge all", label: "Let them go for good", isDanger: true, asked: () => ({ method: "POST", path: `${path}/purge`, body: some.length ? { positions: some } : {}, cli: waterclock("dlq", "purge", topic, ...(some.length ? some.map((p) => `${p.partition}/${p.offset}`) : ["--all"])) }), done: done("gone") });
-  // Published first and then taken off the list: what comes between leaves it there twice, never nowhere.
-  // What the node has under that id already, with another value perhaps, is not stored: then it stays.
-  const taken = (row) => ({ method: "POST", path: `${path}/purge`, body: { positions: [row.position] } });
+  // One request, so that nothing comes between: it is published under the id of its redrive, edited or not.
   const edit = (row) => act({
-    title: `Edit and redrive ${position(row)}`, label: "Publish, and take off the list", fields: [{ name: "value", title: "Value", kind: "area", value: row.value ?? "" }, { name: "key", title: "Key", value: row.key ?? "" }],
-    note: Object.keys(row.headersBase64 ?? {}).length ? "Its headers that are no text are left out." : "",
-    asked: (v) => {
-      const headers = row.headers ?? {}, messageId = `redrive/${topic}/${position(row)}`;
-      const options = [...(v.key ? ["--key", v.key] : []), ...Object.entries(headers).flatMap(([name, text]) => ["-H", `${name}=${text}`]), "--id", messageId];
-      return {
-        method: "POST", path: `/topics/${part(topic)}/messages`, body: { value: v.value, key: v.key || undefined, keyBase64: v.key ? undefined : row.keyBase64, headers, messageId },
-        then: { needs: '"isNew":true', ...taken(row) },
-        cli: `${command("publish", [topic, v.value], ...options, "--json")} | grep -q '"is_new": true' && ${waterclock("dlq", "purge", topic, position(row), "--yes")}`,
-      };
-    },
-    done: (answer) => {
-      if (!answer.isNew) return "Published before: nothing was changed, and it stays on the list";
-      const { method, path: where, body } = taken(row);
-      send(method, where, body).then(() => load(), (error) => toast(error.message, true));
-      return "Published";
-    },
+    title: `Edit and redrive ${position(row)}`, label: "Redrive", fields: [{ name: "value", title: "Value", kind: "area", value: row.value ?? "" }],
+    note: "It is published again where it came from, with its key and headers, and leaves this list.",
+    asked: (v) => ({ method: "POST", path: `${path}/redrive`, body: { positions: [row.position], value: v.value }, cli: waterclock("dlq", "redrive", topic, position(row), ...(v.value ? ["--value", v.value] : ["--value="])) }),
+    done: (answer) => { load(); return answer.count ? "Published again" : "It was off the list before"; },
   });
   const whole = (row) => {
     const tools = [h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")];
     if (mayRedrive) tools.unshift(h("button", { type: "button", class: "main", onclick: () => { box.close(); redrive([row.position]); } }, "Redrive…"));
-    if (mayRedrive && mayPurge && row.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); edit(row); } }, "Edit and redrive…"));
+    if (mayRedrive && row.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); edit(row); } }, "Edit and redrive…"));
     if (mayPurge) tools.unshift(h("button", { type: "button", class: "danger", onclick: () => { box.close(); purge([row.position]); } }, "Purge…"));
     const box = dialog(`${topic} ${position(row)}`, facts([["Reason", row.reason], ["Attempts", count(row.attempts)], ["Group", row.group], ["From", h("a", { href: query(`#/topics/${part(topic)}`, { message: `${row.origin.partition}/${row.origin.offset}` }) }, `${topic} ${row.origin.partition}/${row.origin.offset}`)], ["Given up", time(row.deadLetteredMs)], ["Key", keyOf(row)], ["Id", row.messageId], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...tools));
     keep(position(row));
