@@ -262,7 +262,7 @@ async def test_another_node_is_told_at_once_what_was_counted_while_a_page_waits(
 class TwoOthers:
     """A cluster in which one node answers as this release does, and another does not."""
 
-    members = None
+    members = membership = replication = None
     others = ("like-this", "another")
     places = object()
     like_this: bytes
