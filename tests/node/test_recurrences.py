@@ -119,7 +119,7 @@ async def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_st
             raise StorageFull("crash here")
 
         with monkeypatch.context() as crashing:
-            crashing.setattr(here.recurrences, "_settled", crash)
+            crashing.setattr(here.recurrences._steps, "_settled", crash)
             with pytest.raises(StorageFull):
                 await here.recurrences.delete("beat")
         assert await scheduled(here) == [MINUTE_MS]
