@@ -157,7 +157,7 @@ async def test_all_that_must_go_is_cancelled_side_by_side(opened, monkeypatch):
         for _ in range(2):
             await asyncio.sleep(0)
 
-        assert it.waiting == len(it.recurrences._records["slow"].unwanted) == 5
+        assert it.waiting == len(it.recurrences._records["slow"].unwanted) == 7
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_not_made_again(opened):

@@ -134,7 +134,11 @@ class RecurrenceSteps:
             return msgspec.structs.replace(
                 record, is_over=True, last_scheduled=None, ahead=record.upcoming
             )
-        return record.with_occurrence(rule, await self._schedule(record, due_ms, now_ms), now_ms)
+        occurrence = await self._schedule(record, due_ms, now_ms)
+        return record.with_occurrence(rule, occurrence, now_ms, may_fire=self._may_fire)
+
+    def _may_fire(self, occurrence: Occurrence) -> bool:
+        return self._pending.may_fire(occurrence.topic, (occurrence.partition, occurrence.offset))
 
     async def _schedule(self, record: RecurrenceRecord, due_ms: int, now_ms: int) -> Occurrence:
         topic = record.recurrence.topic
