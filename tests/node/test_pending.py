@@ -453,3 +453,18 @@ async def test_pending_messages_are_counted_by_how_soon_they_are_due(topics):
         assert counts.horizons[0].within_ms == 0
         assert counts.horizons[-1].within_ms == -1
         assert (await here.pending.count()).total == 5
+
+
+async def test_what_may_fire_yet_is_pending_or_where_nobody_can_see_it(topics):
+    async with topics() as here:
+        for delay_ms in (1_000, HOUR_MS):
+            await here.publish("t", [later(here, f"in {delay_ms}", delay_ms)], partition=0)
+        here.clock.advance(1_000)
+        await here.fired("t")
+        assert [here.pending.may_fire("t", (0, offset)) for offset in (0, 1)] == [False, True]
+
+        here.topics.get("t").partition(0).close()
+
+        assert here.pending.may_fire("t", (0, 0))
+        assert not here.pending.may_fire("t", (3, 0))
+        assert not here.pending.may_fire("gone", (0, 0))

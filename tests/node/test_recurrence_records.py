@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.node.recurring import recurrence
 from waterclock.node.schedule.recurrence_records import (
     AHEAD_MAX,
+    HELD_MAX,
     Occurrence,
     RecurrenceRecord,
     rule_of,
@@ -32,6 +33,8 @@ class World:
         self.pending: dict[str, int] = {}
         self.used: set[str] = set()
         self.came: Counter[int] = Counter()
+        self.is_held = False
+        """Nothing fires, whatever the time."""
 
     def set_clock(self, by_ms: int) -> None:
         self.now_ms = max(START_MS, self.now_ms + by_ms)
@@ -43,7 +46,7 @@ class World:
 
     def _look(self) -> None:
         for name, due_ms in list(self.pending.items()):
-            if due_ms <= self.now_ms:
+            if due_ms <= self.now_ms and not self.is_held:
                 del self.pending[name]
                 self.came[due_ms] += 1
         for _ in range(3):  # as often as it asks for it
@@ -55,8 +58,9 @@ class World:
                 record = self._scheduled(record)
             self.record = record
         assert not self.record.unwanted
-        assert len(self.record.ahead) <= AHEAD_MAX
-        assert set(self.pending) <= {occurrence.message_id for occurrence in self.record.upcoming}
+        assert len(self.record.ahead) <= AHEAD_MAX + HELD_MAX
+        known = {occurrence.message_id for occurrence in self.record.upcoming}
+        assert self.is_held or set(self.pending) <= known
 
     def _scheduled(self, record: RecurrenceRecord) -> RecurrenceRecord:
         due_ms = record.next_open(self.rule, self.now_ms)
@@ -65,7 +69,12 @@ class World:
         assert name not in self.used  # else dedup would take it for the one before
         self.used.add(name)
         self.pending[name] = due_ms
-        return record.with_occurrence(self.rule, Occurrence("t", 0, 0, due_ms, name), self.now_ms)
+        return record.with_occurrence(
+            self.rule,
+            Occurrence("t", 0, 0, due_ms, name),
+            self.now_ms,
+            may_fire=lambda one: one.message_id in self.pending,
+        )
 
 
 def live(world: World, steps: Iterable[tuple[int, int]]) -> list[int]:
@@ -108,3 +117,14 @@ def test_a_clock_that_is_set_for_ever_leaves_out_little_and_doubles_nothing():
         silence_ms = 0 if world.came[due_ms] else silence_ms + SECOND_MS
         longest = max(longest, silence_ms)
     assert longest <= 120 * SECOND_MS
+
+
+def test_of_many_that_do_not_fire_the_latest_are_kept():
+    world = World()
+    world.is_held = True
+
+    live(world, [(0, 40), (60 * SECOND_MS, 40)])
+
+    assert len(world.pending) > 2 * HELD_MAX
+    latest = sorted(world.pending.values())[-HELD_MAX - 1 :]
+    assert sorted(one.due_ms for one in world.record.upcoming) == latest

@@ -119,7 +119,7 @@ async def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_st
             raise StorageFull("crash here")
 
         with monkeypatch.context() as crashing:
-            crashing.setattr(here.recurrences, "_settled", crash)
+            crashing.setattr(here.recurrences._steps, "_settled", crash)
             with pytest.raises(StorageFull):
                 await here.recurrences.delete("beat")
         assert await scheduled(here) == [MINUTE_MS]
@@ -217,6 +217,36 @@ async def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(open
         await here.recurrences.delete("beat")
 
         assert await scheduled(here) == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_what_seemed_past_and_has_not_fired_goes_with_its_recurrence(opened, is_restarted):
+    async with opened() as here:
+        await here.recurrences.put(every())
+        for minutes in (30, 20, 10):  # nothing fires meanwhile
+            for step_ms in (minutes * MINUTE_MS, -minutes * MINUTE_MS):
+                here.clock.step(step_ms)
+                await here.recurrences.settle()
+        if is_restarted:
+            here.reopen_recurrences()
+        assert len(await scheduled(here)) == 7
+
+        await here.recurrences.delete("beat")
+
+        assert await scheduled(here) == []
+        here.clock.advance(HOUR_MS)
+        assert await here.fired("t") == []
+
+
+async def test_what_has_fired_is_not_kept(opened):
+    async with opened() as here:
+        await here.recurrences.put(every())
+        for _ in range(5):
+            here.clock.advance(MINUTE_MS)
+            await here.fired("t")
+            await here.recurrences.settle()
+
+        assert len(here.recurrences._records["beat"].upcoming) == 2
 
 
 async def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(opened):

@@ -12,7 +12,7 @@ from tests.node.recurring import MINUTE_MS, full_hour, recurrence
 from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.errors import Unavailable
 from waterclock.model.views import Recurrence
-from waterclock.node.schedule import recurrences
+from waterclock.node.schedule import recurrence_steps, recurrences
 from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.pending_filter import Filter
 
@@ -46,8 +46,8 @@ class Slow:
     async def pass_minute(self) -> None:
         self.here.clock.advance(MINUTE_MS)
         await self.recurrences.settle()
-        if swift := self.recurrences._steps.get("swift"):  # this machine may be slow as well
-            await swift
+        if swift := self.recurrences._steps.under_way.get("swift"):
+            await swift  # this machine may be slow as well
             await self.recurrences.settle()
 
 
@@ -64,7 +64,7 @@ def opened(tmp_path, monkeypatch):
         async with timed_topics(tmp_path, full_hour()) as here:
             for topic in ("slow", "swift"):
                 await here.recurrences.put(each_minute(topic))
-            monkeypatch.setattr(recurrences, "PATIENCE_S", 0)
+            monkeypatch.setattr(recurrence_steps, "PATIENCE_S", 0)
             slow = Slow(here, monkeypatch)
             yield slow
             slow.go_on.set()
@@ -75,7 +75,7 @@ def opened(tmp_path, monkeypatch):
 async def test_the_others_go_on_while_one_cannot_be_scheduled(opened, monkeypatch):
     async with opened() as it:
         await it.pass_minute()
-        monkeypatch.setattr(recurrences, "PATIENCE_S", LONG_S)
+        monkeypatch.setattr(recurrence_steps, "PATIENCE_S", LONG_S)
         async with asyncio.timeout(5):
             await it.pass_minute()
             await it.pass_minute()
@@ -100,16 +100,16 @@ async def test_the_next_of_another_is_looked_after_when_it_is_due(opened, monkey
 async def test_what_was_not_done_in_time_goes_on_and_is_noted_when_it_is_done(opened, monkeypatch):
     async with opened() as it:
         await it.pass_minute()
-        step = it.recurrences._steps["slow"]
+        step = it.recurrences._steps.under_way["slow"]
         it.go_on.set()
         await step
         await it.recurrences.settle()
 
         assert await it.scheduled("slow") == [0, MINUTE_MS]
-        monkeypatch.setattr(recurrences, "PATIENCE_S", LONG_S)
+        monkeypatch.setattr(recurrence_steps, "PATIENCE_S", LONG_S)
         await it.pass_minute()
         assert await it.scheduled("slow") == [-MINUTE_MS, 0, MINUTE_MS]
-        assert not it.recurrences._steps
+        assert not it.recurrences._steps.under_way
 
 
 async def test_who_changes_one_that_does_not_answer_is_told_and_what_was_asked_is_done(
@@ -118,7 +118,7 @@ async def test_who_changes_one_that_does_not_answer_is_told_and_what_was_asked_i
     async with opened() as it:
         with pytest.raises(Unavailable, match="does not answer"):
             await it.recurrences.delete("slow")
-        step = it.recurrences._steps["slow"]
+        step = it.recurrences._steps.under_way["slow"]
         it.go_on.set()
         await step
         await it.recurrences.settle()
@@ -135,7 +135,7 @@ async def test_one_whose_step_is_under_way_changes_only_with_what_that_has_sched
         with pytest.raises(Unavailable, match="does not answer"):
             await it.recurrences.delete("slow")
         it.go_on.set()
-        monkeypatch.setattr(recurrences, "PATIENCE_S", LONG_S)
+        monkeypatch.setattr(recurrence_steps, "PATIENCE_S", LONG_S)
 
         assert await it.recurrences.delete("slow")
         assert await it.scheduled("slow") == [0]  # it is due, and is let go its way
@@ -144,26 +144,26 @@ async def test_one_whose_step_is_under_way_changes_only_with_what_that_has_sched
 async def test_all_that_must_go_is_cancelled_side_by_side(opened, monkeypatch):
     async with opened() as it:
         it.go_on.set()
-        monkeypatch.setattr(recurrences, "PATIENCE_S", LONG_S)
+        monkeypatch.setattr(recurrence_steps, "PATIENCE_S", LONG_S)
         for minutes in (30, 20, 10):  # a clock that was wrong has left occurrences ahead
             it.here.clock.step(minutes * MINUTE_MS)
             await it.recurrences.settle()
             it.here.clock.step(-minutes * MINUTE_MS)
             await it.recurrences.settle()
-        monkeypatch.setattr(recurrences, "PATIENCE_S", 0)
+        monkeypatch.setattr(recurrence_steps, "PATIENCE_S", 0)
         it.go_on.clear()
         with pytest.raises(Unavailable):
             await it.recurrences.delete("slow")
         for _ in range(2):
             await asyncio.sleep(0)
 
-        assert it.waiting == len(it.recurrences._records["slow"].unwanted) == 5
+        assert it.waiting == len(it.recurrences._records["slow"].unwanted) == 7
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_not_made_again(opened):
     async with opened() as it:
         await it.pass_minute()
-        step = it.recurrences._steps["slow"]
+        step = it.recurrences._steps.under_way["slow"]
         await it.here.topics.delete("slow")
         it.go_on.set()
         await asyncio.wait([step])

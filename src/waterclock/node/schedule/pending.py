@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from waterclock.log.frame import OFFSET_MAX
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, LimitExceeded, NotLeader
+from waterclock.model.errors import BadInput, LimitExceeded, NotFound, NotLeader, PartitionFaulty
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.views import CancelCount, Horizon
@@ -142,6 +142,17 @@ class PendingMessages:
         if self.elsewhere is None:
             raise NotLeader(f"{topic}/{host.partition}", leader=host.leader)
         return await self.elsewhere.cancel(host, named)
+
+    def may_fire(self, topic: str, position: tuple[int, int]) -> bool:
+        """Tell whether a message for later may fire yet: it is pending, or cannot be seen here."""
+        partition, offset = position
+        try:
+            timers = self._topics.get(topic).partition(partition).scheduler.timers
+        except NotFound:
+            return False
+        except (NotLeader, PartitionFaulty):
+            return True
+        return bool(timers.is_open(np.array([offset], np.int64))[0])
 
     async def reschedule(
         self, topic: str, named: Sequence[Named], due_ms: Sequence[int]

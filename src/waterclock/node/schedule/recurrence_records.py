@@ -1,6 +1,6 @@
 """What a node remembers of a recurrence: the recurrence as it was put, and what was scheduled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -26,6 +26,10 @@ from waterclock.schedule.occurrences import Span, next_open, with_occurrence, wi
 AHEAD_MAX = 8
 """Occurrences scheduled by a clock that was ahead that are kept. The farthest are cancelled, and
 scheduled again when their time comes."""
+
+HELD_MAX = 8
+"""Occurrences that are kept though their time seems to have come, as they have not fired. Of more
+the earliest go their way, and fire even if the clock is set back and the recurrence deleted."""
 
 TIMES_MAX = 100
 TIMES_DEFAULT = 10
@@ -61,7 +65,8 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Occurrences to be cancelled: of what this has replaced, or too far ahead."""
     is_deleted: bool = False
     ahead: list[Occurrence] = []
-    """What was scheduled before and may yet come: it was the last one, or the clock was ahead."""
+    """What was scheduled before and may yet come: it was the last one, has not fired, or the clock
+    was ahead."""
     spans: list[Span] = []
     """All that was scheduled (see `schedule.occurrences`)."""
     turn: int = 0
@@ -148,19 +153,30 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.last_scheduled is None or due_ms < self.last_scheduled.due_ms
 
     def with_occurrence(
-        self, rule: RecurrenceRule, occurrence: Occurrence, now_ms: int
+        self,
+        rule: RecurrenceRule,
+        occurrence: Occurrence,
+        now_ms: int,
+        *,
+        may_fire: Callable[[Occurrence], bool],
     ) -> "RecurrenceRecord":
-        """Return it with one occurrence more, and without those whose time has passed.
+        """Return it with one occurrence more, and without those that have come.
 
-        The last one is kept besides: it has come only if the clock stays where it is.
+        One whose time has passed is kept if it may fire yet, and the last one besides: it is still
+        to come if the clock is set back.
         """
-        ahead = [one for one in self.upcoming if one.due_ms > now_ms or one is self.last_scheduled]
-        ahead.sort(key=_due)
+        upcoming = sorted(self.upcoming, key=_due)
+        ahead = [one for one in upcoming if one.due_ms > now_ms]
+        held = [
+            one
+            for one in upcoming
+            if one.due_ms <= now_ms and (one is self.last_scheduled or may_fire(one))
+        ]
         return msgspec.structs.replace(
             self,
             last_scheduled=occurrence,
             is_over=False,
-            ahead=ahead[:AHEAD_MAX],
+            ahead=held[-HELD_MAX:] + ahead[:AHEAD_MAX],
             unwanted=self.unwanted + ahead[AHEAD_MAX:],
             spans=with_occurrence(rule, self._spans, occurrence.due_ms),
         )

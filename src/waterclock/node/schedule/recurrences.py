@@ -13,20 +13,17 @@ A record in the metadata says what recurs and what was scheduled last. The id of
 occurrence was cancelled that may come again): a crash between scheduling and writing that down
 schedules the same id again, which dedup recognises. A recurrence that is replaced, paused or
 deleted first writes down which occurrence must go, then cancels it: a crash between leaves work for
-the next start. One that is resumed goes on by its rule as it was, from now on. An occurrence is
-cancelled only where its id stands: a topic made anew has other messages at the same positions.
-Deleting a topic deletes its recurrences, in the same write: none of them makes it again.
+the next start. One that is resumed goes on by its rule as it was, from now on. Deleting a topic
+deletes its recurrences, in the same write: none of them makes it again.
 
-What a recurrence asks for is done in a *step*, and all take theirs side by side. A partition
-may have no leader for a while: a step that is not done in `PATIENCE_S` goes on by itself, and its
-end is noted when it comes. Until then nobody waits for it but who changes that recurrence.
+What one asks for is a step (`recurrence_steps`): here is decided when, and its end written down.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -39,7 +36,6 @@ from waterclock.model.errors import (
     Fenced,
     NodeFailed,
     NotFound,
-    Stopping,
     StorageFailed,
     Unavailable,
     WaterclockError,
@@ -51,14 +47,9 @@ from waterclock.model.views import Recurrence
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.publish.publisher import Publisher
-from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.pending import PendingMessages
-from waterclock.node.schedule.recurrence_records import (
-    Occurrence,
-    RecurrenceRecord,
-    rule_of,
-)
-from waterclock.node.schedule.scheduler import CANCELLED, DONE
+from waterclock.node.schedule.recurrence_records import RecurrenceRecord, rule_of
+from waterclock.node.schedule.recurrence_steps import RecurrenceSteps
 from waterclock.schedule.calendar import RecurrenceRule
 
 RECORD = "recurrence/"
@@ -66,13 +57,8 @@ RECURRENCES_MAX = 10_000
 ANY_TOPIC = "*"
 """No topic has that name: whatever is there is meant."""
 SLEEP_MS_MAX = 1_000
-PATIENCE_S = 1.0
-"""How long recurrences wait for one another. Lower keeps the others more punctual while a partition
-has no leader, and tells callers sooner that they are to try again."""
 LOOKED_AT_ONCE = 256
 """Recurrences looked at without letting the loop go."""
-
-Step = asyncio.Task[RecurrenceRecord | Exception | None]
 
 log = logging.getLogger(__name__)
 
@@ -91,25 +77,23 @@ class Recurrences:
     ) -> None:
         self._metadata = metadata
         self._publisher = publisher
-        self._pending = pending
         self._clock = clock
         self._tasks = tasks
         self._limits = limits or Limits()
+        self._alarm = asyncio.Event()
+        self._steps = RecurrenceSteps(
+            publisher, pending, tasks, self._limits, self._now_ms, on_done=self._alarm.set
+        )
         self._records: dict[str, RecurrenceRecord] = {}
         self._rules: dict[str, RecurrenceRule] = {}
         self._changing = asyncio.Lock()
         self._is_stale = False
         """The lead of the records was won or lost since they were read: what is known here may be
         older than they are, or nobody's."""
-        self._alarm = asyncio.Event()
         self._latest_ms: int | None = None
         """The latest time at which occurrences may have been scheduled."""
         self._problems: set[str] = set()
         """Recurrences with something left to do, or to write down: said once, tried again."""
-        self._steps: dict[str, Step] = {}
-        """What is being done, or was and is not written down, of the records as they are."""
-        self._slow: set[str] = set()
-        """Recurrences whose last step was not done in time: the others wait for them no more."""
         self._load()
         metadata.on_leading.append(lambda is_leading: self._lead_changed())
 
@@ -120,9 +104,7 @@ class Recurrences:
         self._records.clear()
         self._rules.clear()
         self._problems.clear()
-        for name in tuple(self._steps):
-            self._end_step(name)
-        self._slow.clear()
+        self._steps.end_all()
         self._latest_ms = None
         self._is_stale = False
         for key, value in self._metadata.items(RECORD):
@@ -212,7 +194,7 @@ class Recurrences:
         record = self._records.get(name)
         if record is None or record.is_deleted:
             return record
-        if name not in self._steps and not record.is_due(self._now_ms()):
+        if name not in self._steps.under_way and not record.is_due(self._now_ms()):
             return record
         problem = await self._settle_one(name)
         if isinstance(problem, Unavailable | NodeFailed):
@@ -258,13 +240,12 @@ class Recurrences:
                 if record.recurrence.topic == topic and not record.is_deleted
             }
             for name in gone:
-                self._end_step(name)  # it would make the topic again
+                self._steps.end(name)  # it would make the topic again
             yield _encoded(gone)
             for name, record in gone.items():
                 self._keep(name, record)
                 log.info("recurrence_deleted name=%s with_topic=%s", name, topic)
             self._problems.intersection_update(self._records)
-            self._slow.intersection_update(self._records)
 
     def list(self, topic: str = "") -> "Sequence[Recurrence]":
         """Return the recurrences of a topic, or all, by name."""
@@ -327,17 +308,12 @@ class Recurrences:
         """Look at the clock now: it may have been set."""
         self._alarm.set()
 
-    # One step: cancel what must go, schedule what is next, write down both
-
     async def _settle(self, names: Iterable[str]) -> dict[str, WaterclockError]:
         """Do what is to be done; return what could not be, and why. It is tried again later."""
         problems: dict[str, WaterclockError] = {}
         changed: dict[str, RecurrenceRecord | None] = {}
-        steps = {name: self._steps.get(name) or self._begin(name) for name in names}
-        if waited := [step for name, step in steps.items() if name not in self._slow]:
-            await asyncio.wait(waited, timeout=PATIENCE_S)
-        for name, step in steps.items():
-            result = self._result(name, step)
+        wanted = [(self._records[name], self._rules[name]) for name in names]
+        for name, result in (await self._steps.take(wanted)).items():
             if result is self._records[name] and name not in self._problems:
                 continue  # as it was, and written down
             if isinstance(result, BaseException):
@@ -351,39 +327,8 @@ class Recurrences:
 
     async def _settle_one(self, name: str) -> WaterclockError | None:
         """Do what is to be done for a caller; return why it could not be, if so."""
-        self._slow.discard(name)
+        self._steps.wait_for(name)
         return (await self._settle([name])).get(name)
-
-    def _begin(self, name: str) -> Step:
-        work = self._outcome(self._records[name])
-        try:
-            step = self._steps[name] = self._tasks.create_task(work)
-        except RuntimeError as error:  # the group takes no more
-            work.close()
-            raise Stopping("the node is stopping") from error
-        step.add_done_callback(lambda _: self._alarm.set())
-        return step
-
-    def _end_step(self, name: str) -> None:
-        """Let go of a step whose record is another one from now on."""
-        if step := self._steps.pop(name, None):
-            step.cancel()
-
-    def _result(self, name: str, step: Step) -> RecurrenceRecord | Exception | None:
-        """Return what came of a step, if it is done."""
-        if not step.done():
-            self._slow.add(name)
-            return Unavailable(f"recurrence {name!r}: a partition does not answer, and is asked on")
-        self._slow.discard(name)
-        self._steps.pop(name, None)
-        return step.result()
-
-    async def _outcome(self, record: RecurrenceRecord) -> RecurrenceRecord | Exception | None:
-        """Return what came of it, or why it failed: for whoever asks, and not for the node."""
-        try:
-            return await self._settled(record)
-        except Exception as error:
-            return error
 
     async def _write_down(
         self, changed: "Mapping[str, RecurrenceRecord | None]"
@@ -408,50 +353,6 @@ class Recurrences:
         self._problems.add(name)
         return error
 
-    async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
-        """Do what a record asks for; return it as it is then, None if it is done with."""
-        rule = self._rules[record.recurrence.name]
-        cancelled = await self._cancel_all(record.unwanted)
-        if record.is_deleted:
-            return None
-        if record.unwanted:
-            record = record.with_cancelled(rule, cancelled)
-        now_ms = self._now_ms()
-        due_ms = record.next_open(rule, now_ms)
-        last = record.last_scheduled
-        if last is not None and last.due_ms > now_ms and (due_ms is None or due_ms > last.due_ms):
-            return record
-        if due_ms is None:
-            return msgspec.structs.replace(
-                record, is_over=True, last_scheduled=None, ahead=record.upcoming
-            )
-        return record.with_occurrence(rule, await self._schedule(record, due_ms), now_ms)
-
-    async def _schedule(self, record: RecurrenceRecord, due_ms: int) -> Occurrence:
-        topic = record.recurrence.topic
-        batch = encode_batch([record.message(due_ms)], self._limits, now_ms=self._clock.now_ms())
-        answer = await self._publisher.publish_batch(topic, batch.body)
-        message_id = record.message_id(due_ms)
-        return Occurrence(topic, answer.partition, answer.first_offset, due_ms, message_id)
-
-    async def _cancel_all(self, occurrences: "Sequence[Occurrence]") -> "Sequence[Occurrence]":
-        """Return those that are cancelled; raises why some could not be, once all were tried."""
-        outcomes = await asyncio.gather(*map(self._cancel, occurrences), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [one for one, outcome in zip(occurrences, outcomes, strict=True) if outcome]
-
-    async def _cancel(self, occurrence: Occurrence) -> bool:
-        """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
-        # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
-        with suppress(NotFound):
-            position = occurrence.partition, occurrence.offset
-            named = Named(occurrence.message_id.encode(), position=position)
-            outcome = await self._pending.cancel_at(occurrence.topic, named)
-            return outcome in (DONE, CANCELLED)
-        return False
-
     async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:
         if self._is_stale:
             # Won again, it may hold what another leader wrote: not to be undone by what was before.
@@ -462,7 +363,7 @@ class Recurrences:
         await self._metadata.wait_flushed(written)
 
     def _keep(self, name: str, record: RecurrenceRecord | None) -> None:
-        self._end_step(name)
+        self._steps.end(name)
         if record is None:
             self._records.pop(name, None)
             self._rules.pop(name, None)
