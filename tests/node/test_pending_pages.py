@@ -2,18 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.node.timed_topics import TimedTopics, with_topic
 from waterclock.log.scheduled import FoundRows, ScheduledRows, scheduled_rows
 from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.node.schedule import pending_filter, pending_pages
+from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.pending_pages import HOSTS_SLICE
 from waterclock.storage.reader import Reader
 
 
@@ -169,3 +175,39 @@ async def test_a_page_ends_once_it_has_enough_bytes_and_the_next_goes_on_there(
     assert pages == [by_due[start : start + expected] for start in range(0, 20, expected)]
     assert [one.message.message_id for one in bare.scheduled] == by_due
     assert not bare.next_page
+
+
+class Idle:
+    """The timers of a partition that has none."""
+
+    async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[Any]:
+        for nothing in range(0):
+            yield nothing
+
+    async def upcoming(self, *_: int, after: int) -> Any:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
+
+Ask = Callable[[PendingMessages], Awaitable[Any]]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pending: pending.count(),
+        lambda pending: pending.count_all(lambda topic: True),
+        lambda pending: pending.list_all(lambda topic: True, Filter()),
+        lambda pending: pending.cancel_where("t", Filter()),
+    ],
+    ids=["count", "count_all", "list_all", "cancel_where"],
+)
+async def test_others_have_their_turns_while_many_partitions_are_looked_at(reads, ask: Ask):
+    hosts = [
+        SimpleNamespace(partition=number, is_open=True, scheduler=Idle()) for number in range(1_000)
+    ]
+    topic = SimpleNamespace(name="t", led=hosts)
+    topics: Any = SimpleNamespace(all=lambda: [topic], get=lambda name: topic)
+    async with reads.counted():
+        await ask(PendingMessages(topics, Limits(), ManualClock()))
+
+    assert reads.passed == 1_000 // HOSTS_SLICE

@@ -9,11 +9,11 @@ import asyncio
 import base64
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Host = tuple[str, PartitionHost]
 """A partition, and the name of its topic; empty in a list of one topic."""
+T = TypeVar("T")
 
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
@@ -43,6 +44,8 @@ PAGE_SLICE = 50
 """Messages read in one go: each may be in a frame of its own, ..."""
 SLICE_BYTES = 8 << 20
 """... or large: at least one is read."""
+HOSTS_SLICE = 64
+"""Partitions looked at in one go: most have nothing pending, and give nobody a turn."""
 
 _TOKEN = struct.Struct("<qiq")
 _TOKEN_CHARS = 28
@@ -96,6 +99,14 @@ def timer_id(message_id: bytes, offset: int) -> str:
     return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
 
 
+async def in_turns(hosts: Iterable[T]) -> AsyncIterator[T]:
+    """Yield partitions, with a turn for everyone else after some of them."""
+    for count, host in enumerate(hosts, 1):
+        yield host
+        if count % HOSTS_SLICE == 0:
+            await asyncio.sleep(0)
+
+
 async def page_of(
     hosts: Sequence[Host],
     wanted: Filter,
@@ -138,7 +149,7 @@ async def _ahead(
     """Return the first `limit` pending messages after a place, before any look inside."""
     places: list[PagePosition] = []
     passed = (after.topic, after.partition)
-    for topic, host in hosts:
+    async for topic, host in in_turns(hosts):
         start_ms, end_ms = wanted.span
         last = NOWHERE
         here = (topic, host.partition)
