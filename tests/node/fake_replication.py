@@ -113,6 +113,13 @@ class FakeCluster:
             if log_id not in but and node in self.logs[log_id].replicas:
                 self.lead(log_id, node)
 
+    def leave(self, node: str) -> None:
+        """Have a node lead and copy nothing any more: nobody waits for what it has written."""
+        for log in self.logs.values():
+            host = log.replicas.pop(node, None)
+            if host is not None and host.is_open and host.role == "leader":
+                host.step_down("the node stops")
+
     def replicate(self, log_id: bytes) -> None:
         """Copy and commit what the leader has."""
         log = self.logs.get(log_id)
@@ -237,6 +244,7 @@ class FakeReplication:
             timers.cancel()
         if self._timers:
             await asyncio.wait(self._timers.values())
+        self.cluster.leave(self.node)
 
     async def detach(self, host: PartitionHost) -> None:
         opening = self._openings.pop(host, None)

@@ -105,6 +105,18 @@ def test_frames_are_handed_out_as_they_lie_in_the_file(partition):
     assert segment
 
 
+def test_what_is_in_reach_lies_in_few_frames_and_few_bytes():
+    partition = Partition()
+    for number in range(4):
+        partition.publish(message(number, value=bytes(4_096)))
+    reach = partition.store.reader.reach
+
+    assert reach(offsets(0, 1, 2, 3), frames_max=9, bytes_max=8_192) == 2
+    assert reach(offsets(0, 1, 2, 3), frames_max=9, bytes_max=1) == 1
+    assert reach(offsets(0, 1, 2, 3), frames_max=3, bytes_max=1 << 30) == 3
+    assert reach(offsets(2, 3, 77), frames_max=9, bytes_max=1 << 30) == 3
+
+
 # By time
 
 

@@ -121,19 +121,22 @@ class Reader:
             at = stop
         return found
 
-    def reach(self, offsets: Int64s, frames_max: int) -> int:
-        """Return how many of these offsets, which ascend, lie in the first so many of their frames.
+    def reach(self, offsets: Int64s, *, frames_max: int, bytes_max: int) -> int:
+        """Return how many of these offsets, which ascend, lie in the first of their frames: at most
+        so many, and no more once they have so many bytes.
 
         One outside the log is a frame of its own.
         """
-        at = 0
+        at = size = 0
         for _ in range(min(frames_max, len(offsets))):
-            if at == len(offsets):
+            if at == len(offsets) or size >= bytes_max:
                 break
             offset = int(offsets[at])
             end = offset + 1
             if self.start <= offset < self.end:
-                end = self._segments[self.segment_at(offset)].place_of(offset)[1].end_offset
+                _, header = self._segments[self.segment_at(offset)].place_of(offset)
+                end = header.end_offset
+                size += header.body_len
             at = int(np.searchsorted(offsets, end))
         return at
 

@@ -8,7 +8,7 @@ for everyone else between two of them: so it sees what fires or comes meanwhile,
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,9 +30,9 @@ from waterclock.node.schedule.named_changes import (
     slices,
 )
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.pending_pages import Page, page_of, page_position
+from waterclock.node.schedule.pending_pages import Page, in_turns, page_of, page_position
 from waterclock.node.schedule.scheduler import DONE
-from waterclock.node.topics import Topics
+from waterclock.node.topics import Topic, Topics
 from waterclock.schedule.hot_timers import HORIZONS_MS
 
 Int64s = npt.NDArray[np.int64]
@@ -177,7 +177,7 @@ class PendingMessages:
         """Cancel all that match, in slices; what fires meanwhile fires."""
         found = self._topics.get(topic)
         matched = cancelled = 0
-        for host in wanted.hosts(found):
+        async for host in in_turns(wanted.hosts(found)):
             async for offsets in self._matching(host, wanted):
                 matched += len(offsets)
                 for part in [] if dry_run else slices(offsets, CHANGE_SLICE):
@@ -202,22 +202,8 @@ class PendingMessages:
     async def count(self, topic: str = "", steps: Steps | None = None) -> Counts:
         """Count the pending messages of a topic, or of all, by how soon they are due; with `steps`
         also by the step they are due in."""
-        if steps is not None:
-            steps.check()
         topics = [self._topics.get(topic)] if topic else self._topics.all()
-        now_ms = self._clock.now_ms()
-        totals = np.zeros(len(HORIZONS_MS) + 1, np.int64)
-        counts = np.zeros(0 if steps is None else steps.count, np.int64)
-        for found in topics:
-            for host in found.led:
-                if not host.is_open:
-                    continue
-                totals += await host.scheduler.horizons(now_ms)
-                if steps is not None:
-                    async for _, due in host.scheduler.scan(steps.start_ms, steps.end_ms):
-                        counts += steps.counted(due)
-        horizons = list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist()))
-        return Counts(horizons, counts.tolist())
+        return (await self._counted(topics, steps)).by_due
 
     async def list(
         self,
@@ -253,19 +239,26 @@ class PendingMessages:
         """Return the first pending messages of all topics that one sees, by due time, topic,
         partition and offset. What of them is not open is left out: it hides nothing else."""
         after = page_position(page)
-        hosts = list(self._led(sees))
+        hosts = list(_led(self._seen(sees)))
         return await page_of(hosts, wanted, after, limit=limit, with_values=with_values)
 
     async def count_all(self, sees: Callable[[str], bool], steps: Steps | None = None) -> AllCounts:
-        """Count the pending messages of all topics that one sees, in one look at each of them; with
-        `steps` also by the step they are due in."""
+        """Count the pending messages of all topics that one sees; with `steps` also by the step
+        they are due in."""
+        return await self._counted(self._seen(sees), steps)
+
+    def _seen(self, sees: Callable[[str], bool]) -> Sequence[Topic]:
+        return [topic for topic in self._topics.all() if sees(topic.name)]
+
+    async def _counted(self, topics: Sequence[Topic], steps: Steps | None) -> AllCounts:
+        """Count the pending messages of topics, in one look at each of them."""
         if steps is not None:
             steps.check()
         found: dict[str, TopicPending] = {}
         edges = self._clock.now_ms() + np.array(HORIZONS_MS, np.int64)
         totals = np.zeros(len(edges) + 1, np.int64)
         counts = np.zeros(0 if steps is None else steps.count, np.int64)
-        for topic, host in self._led(sees):
+        async for topic, host in in_turns(_led(topics)):
             async for _, due in host.scheduler.scan(0, OFFSET_MAX):
                 if not len(due):
                     continue
@@ -280,8 +273,8 @@ class PendingMessages:
             [found[topic] for topic in sorted(found)], Counts(horizons, counts.tolist())
         )
 
-    def _led(self, sees: Callable[[str], bool]) -> Iterator[tuple[str, PartitionHost]]:
-        """Yield what is led here and open, with the name of its topic."""
-        for topic in self._topics.all():
-            if sees(topic.name):
-                yield from ((topic.name, host) for host in topic.led if host.is_open)
+
+def _led(topics: Iterable[Topic]) -> Iterator[tuple[str, PartitionHost]]:
+    """Yield what is led here and open, with the name of its topic."""
+    for topic in topics:
+        yield from ((topic.name, host) for host in topic.led if host.is_open)

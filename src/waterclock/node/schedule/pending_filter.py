@@ -26,7 +26,9 @@ Bools = npt.NDArray[np.bool_]
 READ_SLICE = 1_000
 """Messages that are read and looked at in one go, at most."""
 READ_FRAMES = 50
-"""Frames that are read in one go: each may hold one message, and takes as long as one of many."""
+"""Frames that are read in one go: one that holds one message takes as long as one of many, ..."""
+READ_BYTES = 8 << 20
+"""... and of a large one all is checked."""
 SCAN_SLICE = 65_536
 
 
@@ -77,7 +79,9 @@ class Filter:
 
     def reach(self, store: PartitionStore, offsets: Int64s) -> int:
         """Return how many of these messages, by offset, to look at without letting the loop go."""
-        return store.reader.reach(offsets, READ_FRAMES) if self.needs_rows else len(offsets)
+        if not self.needs_rows:
+            return len(offsets)
+        return store.reader.reach(offsets, frames_max=READ_FRAMES, bytes_max=READ_BYTES)
 
     def matches(self, store: PartitionStore, offsets: Int64s) -> Bools:
         """Tell which of these messages it holds of, due times aside."""

@@ -23,7 +23,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -115,6 +115,7 @@ class Recurrences:
         self._is_stale = True
         if not self._changing.locked():
             self._load()
+        self._alarm.set()  # who leads from now on has things to do
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -291,18 +292,18 @@ class Recurrences:
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
+        # What has come where another node leads is not to be done here, and would end no sleep.
+        records = self._records if self._metadata.is_leading else {}
         times = [
             record.last_scheduled.due_ms
-            for name, record in self._records.items()
+            for name, record in records.items()
             if record.last_scheduled is not None and name not in self._problems
         ]
         sleep_ms = max(0, min(SLEEP_MS_MAX, min(times, default=now_ms + SLEEP_MS_MAX) - now_ms))
         self._alarm.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(sleep_ms / 1_000):
                 await self._alarm.wait()
-        except TimeoutError:
-            return
 
     def wake(self) -> None:
         """Look at the clock now: it may have been set."""
