@@ -70,6 +70,7 @@ class Hosted:
         """From whom segments are copied beside the log."""
         self._copied: Intent | None = None
         self._by_all = Waiters(asyncio.get_running_loop())
+        host.has_others = self._has_others
         host.notify_flushed_by_all = self._notify_flushed_by_all
 
     def __repr__(self) -> str:
@@ -91,6 +92,11 @@ class Hosted:
     def is_leading(self) -> bool:
         """This node leads it, and what was there is committed."""
         return self.core is not None and self.host.is_led
+
+    def _has_others(self) -> bool:
+        """Say if other replicas vote, or may do so for all that is known now."""
+        record = None if self.core is None else self.core.record
+        return record is None or any(each != self.replicator.me for each in record.replicas)
 
     def shows_all_it_joined_to(self) -> bool:
         """Tell whether readers see all that was committed when this node began to follow."""
