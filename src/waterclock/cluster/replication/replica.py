@@ -290,6 +290,13 @@ class Replica:
         effects += self._election.answer() + self._election.consider(now_ms)
         return self._settle(effects, now_ms)
 
+    def install_failed(self, now_ms: int) -> list[Effect]:
+        """Note that `Replace` could not be done: the log is what it was, and a copy is asked for
+        again a little later."""
+        self._election.log, self._fetch_at_ms = self.log, now_ms + RETRY_MS
+        effects = self._election.answer() + self._election.consider(now_ms)
+        return self._settle(effects, now_ms)
+
     def streamed(self, stream: Stream, next_offset: Offset, size: int, now_ms: int) -> list[Effect]:
         """Note that a `Stream` was performed, the object itself, up to an offset."""
         leadership = self._leadership

@@ -18,7 +18,13 @@ from waterclock.cluster.replication.effects import Effect
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.messages import Frames, Message
 from waterclock.cluster.replication.replica import Replica
-from waterclock.model.errors import BadInput, FrameDamaged, NotEnoughReplicas, StorageError
+from waterclock.model.errors import (
+    BadInput,
+    FrameDamaged,
+    NotEnoughReplicas,
+    StorageError,
+    StorageFailed,
+)
 from waterclock.model.ids import Epoch, Offset
 from waterclock.node.partition.host import Notified, PartitionHost
 from waterclock.server.cluster.replication.frame_tail import FrameTail, Tail
@@ -364,14 +370,17 @@ class Hosted:
             self.tell(self.core.copy_failed(source, self.replicator.now_ms()))
 
     def _replace(self, core: Replica) -> None:
-        intent, self._copied = self._copied, None
+        intent = self._copied
         assert intent is not None, "told when it is there"
         try:
             self.log.install(intent)
         except (BadInput, StorageError) as error:
+            if isinstance(error, StorageFailed):
+                self._copied = None  # the note that names the copy may be there
             self._note(f"copied segments are not used: {error}")
-            self.tell(core.reopened(self.log, self.replicator.now_ms()))
+            self.tell(core.install_failed(self.replicator.now_ms()))
             return
+        self._copied = None
         _events.info("replica_replaced partition=%s end=%d", self.name, intent.end)
         self.replicator.replacements += 1
         self.replicator.begin_reopening(self)
