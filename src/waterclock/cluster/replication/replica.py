@@ -352,8 +352,11 @@ class Replica:
         return self._change_set(learner_added(self.record, replica), now_ms)
 
     def promote(self, learner: ReplicaId, now_ms: int) -> list[Effect]:
-        """Have a learner vote, if it has all that is committed."""
-        known = self.flushed_end_of(learner)
+        """Have a learner vote, if it has all that is committed, and is there: it would make the
+        majority larger, and help nobody to reach it."""
+        leadership, known = self._leadership, self.flushed_end_of(learner)
+        if leadership is None or not leadership.is_fetching(learner):
+            return []
         if known is None or known < self.committed_end:
             return []
         return self._change_set(learner_promoted(self.record, learner), now_ms)
