@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.logs import SMALL, contents, flip, segments
 from waterclock.model.message import Message
+from waterclock.storage.installation.lost_log import NAME as LOST
 from waterclock.storage.local_log import open_log
 
 IN_A_BODY = 64 + 72 + 100
@@ -209,6 +210,24 @@ def test_an_accepted_loss_leaves_all_other_messages_and_a_log_that_grows(watercl
     with open_log(log_folder, log=SMALL) as log:
         assert [stored.offset for stored in log.read()] == list(range(5, 60))
         assert log.publish([Message(b"new", message_id=b"new")]).offsets[0] == 63
+
+
+def test_a_lost_log_is_whole_once_the_loss_is_accepted(waterclock, log_folder):
+    (log_folder / LOST).write_text("as it was before these files were copied back")
+    before = waterclock("log", "repair", log_folder)
+
+    result = waterclock("log", "repair", log_folder, "--accept-loss")
+
+    assert before.exit_code == 1
+    assert result.exit_code == 0
+    for shown in (before.stdout, result.stdout):
+        assert "this replica's log was here and is gone" in shown
+    assert "Given up: 1 damaged range" in result.stdout
+    assert ".damaged" not in result.stdout
+    assert not (log_folder / LOST).exists()
+    assert waterclock("log", "check", log_folder).exit_code == 0
+    with open_log(log_folder, log=SMALL) as log:
+        assert [stored.offset for stored in log.read()] == list(range(60))
 
 
 def test_a_whole_log_needs_no_repair(waterclock, log_folder):

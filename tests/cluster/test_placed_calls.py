@@ -6,9 +6,15 @@ from typing import Any
 
 from waterclock.cluster.forwarded import ForwardedRequest
 from waterclock.model.errors import Unreachable
+from waterclock.security.rights import Needs
+from waterclock.server.cluster.calls.http_routing import HttpRouting
+from waterclock.server.cluster.calls.place import OF_GROUP_WAITING
+from waterclock.server.cluster.calls.router import Where
 from waterclock.server.cluster.forwarder import PLACE_S, Forwarder
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.http.messages import Request, Response
+from waterclock.server.http.operations import Operation
+from waterclock.server.rest.consume import WAIT_MS_MAX, PollParameters
 
 POLL = Request(b"GET", b"/topics/orders/messages", b"group=g&consumer=c&wait=30s", [], b"")
 
@@ -71,6 +77,39 @@ async def test_one_that_has_waited_for_long_goes_on_at_the_next_home_for_the_res
     assert homes.asked[1][0] == "c"
     assert 14_000 <= homes.asked[1][1] <= 15_000
     assert not call.is_over
+
+
+class Router:
+    """Has everything answered by b."""
+
+    me = "a"
+
+    def find(self, place: object, read: object) -> Where:
+        return Where("the group", {"b": ()})
+
+
+async def test_who_would_wait_for_longer_than_anybody_answers_is_asked_for_again_all_the_same():
+    loop, homes = Loop(), Homes()
+    homes.is_there = False
+    router: Any = Router()
+    routing = HttpRouting(router)
+    query = b"group=g&consumer=c&wait=60d"
+    poll = Request(b"GET", b"/topics/orders/messages", query, [], b"", params={"topic": "orders"})
+    operation = Operation(
+        "GET", "/topics/{topic}/messages", lambda request: Response(500), "poll", "", {},
+        parameters=PollParameters, place=OF_GROUP_WAITING, needs=Needs(None),
+    )  # fmt: skip
+    async with asyncio.TaskGroup() as tasks:
+        routing.forwarder = Forwarder(homes, RingOwnership("a"), lambda _: Response(500), tasks)
+        routing.forwarder._loop = loop  # type: ignore[assignment]
+        routing.routed(operation).handler(poll)
+        loop.pass_s(0.1)
+        homes.is_there = True
+        loop.pass_s(PLACE_S - 1)
+
+    [(node, left_ms)] = homes.asked
+    assert node == "b"
+    assert WAIT_MS_MAX - PLACE_S * 1_000 < left_ms <= WAIT_MS_MAX
 
 
 async def test_a_node_is_looked_for_no_longer_than_before_however_long_one_had_it():

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from tests.storage.stores import Partition, message
+from tests.storage.stores import FIRST, Partition, disk_of, flipped, message, open_store, places
 from waterclock.cluster.remote_calls import BadCall, UnforeseenElsewhere
-from waterclock.model.errors import NotLeader, Unavailable
+from waterclock.model.errors import NotLeader, Unavailable, Unreachable
 from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.partition.remote_log import LogQuery
 from waterclock.server.cluster.calls.remote_reads import READ_LOG, RemoteLogs, _encoded
+from waterclock.storage.partition_store import PartitionStore
 
 QUERY = LogQuery("orders", 0, offset=0, bytes_max=1 << 20, times=(0,))
 
@@ -25,6 +26,8 @@ class Cluster:
         self.replicas: tuple[str, ...] = ("b", "c")
         self.asked: list[str] = []
         self.answer: bytes | Exception | None = None
+        self.stores: dict[str, PartitionStore | Exception] = {}
+        """Of nodes whose copy is another one."""
 
     def leader_of(self, topic: str, partition: int) -> str | None:
         return self.leader
@@ -39,8 +42,11 @@ class Cluster:
             raise self.answer
         if self.answer is not None:
             return self.answer
+        store = self.stores.get(node, self.partition.store)
+        if isinstance(store, Exception):
+            raise store
         query = msgspec.json.decode(request, type=LogQuery)
-        return _encoded(LogReader(self.partition.store), query, 1)
+        return _encoded(LogReader(store, met_damage=lambda: True), query, 1)
 
 
 @pytest.fixture
@@ -75,6 +81,36 @@ async def test_while_nobody_leads_all_that_have_a_copy_are_asked_in_turn(cluster
     cluster.replicas = ("a",)
     with pytest.raises(NotLeader):
         await logs.read(QUERY)
+
+
+def with_damage(cluster: Cluster) -> PartitionStore:
+    """Return the cluster's log, of three frames by then, the second of which has rotted."""
+    cluster.partition.fill(range(2, 4))
+    cluster.partition.close()
+    files = cluster.partition.files()
+    cluster.partition.open()
+    position, _ = places(files[FIRST])[1]
+    return open_store(disk_of(files | {FIRST: flipped(files[FIRST], position + 20)}))
+
+
+async def test_where_a_copy_is_damaged_another_one_is_asked(cluster, logs):
+    cluster.stores["b"] = with_damage(cluster)
+
+    before = await logs.read(QUERY)
+    assert [frame.header.base_offset for frame in before.frames] == [0]
+    assert (before.next_offset, cluster.asked) == (2, ["b"])
+
+    found = await logs.read(msgspec.structs.replace(QUERY, offset=2))
+    assert [frame.header.base_offset for frame in found.frames] == [2, 3]
+    assert (found.next_offset, cluster.asked) == (4, ["b", "b", "c"])
+
+
+async def test_while_no_other_copy_answers_nothing_is_passed_over(cluster, logs):
+    cluster.stores = {"b": with_damage(cluster), "c": Unreachable("c")}
+
+    found = await logs.read(msgspec.structs.replace(QUERY, offset=2))
+
+    assert (found.frames, found.next_offset, found.end) == ([], 2, 4)
 
 
 @pytest.mark.parametrize("answer", [b"", b"\0\0\0\1{", b"\0\0\0\2{}", b"\xff" * 9])

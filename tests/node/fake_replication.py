@@ -132,6 +132,8 @@ class FakeCluster:
         for host in [each for each in log.replicas.values() if each.is_open]:
             store, replica = host.store, host.replica
             assert replica is not None
+            if replica.is_faulty:
+                continue  # it would learn anew
             raw = b"".join(frame.raw for frame in leader.reader.frames(store.end))
             if raw:
                 replica.append_frames(raw, leader_epoch=leader.epoch, now_ms=host.clock.now_ms())

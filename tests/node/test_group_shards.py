@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from tests.cluster.replication.shell.live_coordinator import until
 from tests.node.consuming import Member
-from tests.node.fake_replication import FakeCluster, ReplicatedHosts, joined
+from tests.node.fake_replication import META_LOG, FakeCluster, ReplicatedHosts, joined
 from tests.node.hosts import batch_of
+from waterclock.log.recovery import Damage
 from waterclock.model.config import Config
 from waterclock.model.errors import Fenced, NotFound, NotLeader, Unavailable
+from waterclock.model.ids import Offset
 from waterclock.model.message import Message
 from waterclock.model.units import DAY_MS
 from waterclock.model.views import TopicSettings
@@ -23,7 +26,7 @@ from waterclock.node.groups.session import Ending
 from waterclock.node.groups.shards import GROUPS_TOPIC, SETTINGS, GroupShards, shard_of
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.remote_log import LogAnswer, LogQuery
-from waterclock.node.topics import TRASH
+from waterclock.node.topics import RECORD, TRASH, TopicRecord
 from waterclock.server.statuses import session_error
 
 TEST_S = 20
@@ -123,6 +126,32 @@ async def test_a_group_goes_on_at_its_new_home_with_what_was_saved(tmp_path):
         assert await received(again, 1) == [b"3"]
         assert it.b.groups.get("t", "g").generation > generation
         assert it.b.groups.get("t", "g").partitions[0].committed == first + 2
+
+
+async def test_a_topic_goes_and_another_comes_though_its_groups_cannot_be_forgotten(tmp_path):
+    async with homes(tmp_path) as it:
+        await it.a.join()
+        topics = it.a.hosts.topics
+        gone = topics.get("t").partition(0)
+        shard = topics.get(GROUPS_TOPIC).partition(shard_of("g")).store
+        log_ids = (bytes(range(16)).hex(),)
+        made = TopicRecord(folder="later-1", settings=TopicSettings(), log_ids=log_ids)
+        it.cluster.is_stuck = True
+        # Committed together: who is told of the first must be told of the second.
+        records = {RECORD + "t": None, RECORD + "u": msgspec.json.encode(made)}
+        it.a.hosts.metadata.write(records)
+        it.a.hosts.metadata.store.sync()
+        shard.faults.append(Damage(0, 0, Offset(0), Offset(0), "rot"))
+        it.cluster.is_stuck = False
+        it.cluster.replicate(META_LOG)
+        shard.faults.clear()
+        await until(lambda: not gone.is_open)
+        await it.cluster.settled()
+
+        for home in (it.a, it.b):
+            assert home.hosts.topics.find("t") is None
+            assert home.hosts.topics.get("u").partition(0).is_open
+        assert it.a.groups.list() == []
 
 
 async def test_members_of_a_home_that_was_lost_are_told_to_come_again(tmp_path):

@@ -15,7 +15,8 @@ from tests.storage.stores import (
     places,
 )
 from waterclock.log.frame import HEADER_BYTES, Frame, FrameType
-from waterclock.model.errors import ForeignFile
+from waterclock.model.errors import ForeignFile, Unavailable
+from waterclock.node.groups.outbound import read_batch
 from waterclock.node.partition import log_reader
 from waterclock.node.partition.log_reader import LogReader, Missing
 from waterclock.node.partition.remote_log import PartitionLog
@@ -123,6 +124,46 @@ def test_damage_is_missing_and_the_log_is_read_behind_it(frame, byte):
 
     kinds = ["missing" if number == frame else "DATA" for number in range(4)]
     assert found == [(number, number + 1, kind) for number, kind in enumerate(kinds)]
+
+
+async def test_nobody_passes_over_damage_in_one_of_several_copies():
+    partition = Partition()
+    partition.fill(range(4))
+    partition.close()
+    files = partition.files()
+    position, _ = places(files[FIRST])[1]
+    store = open_store(disk_of(files | {FIRST: flipped(files[FIRST], position + 20)}))
+    met: list[int] = []
+
+    def met_damage() -> bool:
+        met.append(1)
+        return True
+
+    reader = LogReader(store, met_damage=met_damage)
+
+    assert read_on(reader, 0) == [(0, 1, "DATA")]
+    assert met, "others are told"
+    assert [end for _, end, _ in read_on(reader, 2)] == [3, 4]
+    assert [reader.has(start, start + 1) for start in range(5)] == [True, False, True, True, False]
+    assert not reader.has(0, 4)
+    await reader.load(0)
+    with pytest.raises(Unavailable, match="damaged at 1"):
+        await reader.load(1)
+
+
+def test_what_was_planned_and_turns_out_to_be_damaged_here_waits_to_be_read_elsewhere():
+    partition = Partition()
+    partition.fill(range(3))
+    partition.close()
+    files = partition.files()
+    position, _ = places(files[FIRST])[1]
+    store = open_store(disk_of(files | {FIRST: flipped(files[FIRST], position + 20)}))
+    reader = LogReader(store, met_damage=lambda: True)
+
+    before = read_batch(reader, [(0, 3)], 0)
+    assert before.messages is not None
+    assert (before.messages.ranges, before.gone, before.end) == (((0, 1),), [], 1)
+    assert read_batch(reader, [(1, 3)], 0) == (None, [], 0, 1)
 
 
 @pytest.mark.parametrize("frames", [1, 100])

@@ -10,7 +10,9 @@ from tests.node.test_log_reader import frames_of, read_on
 from tests.server.http_client import until
 from tests.storage.stores import Partition, message
 from waterclock.log.frame import Frame, FrameType, read_frame
+from waterclock.log.recovery import Damage
 from waterclock.model.errors import NotLeader, Unavailable
+from waterclock.model.ids import Offset
 from waterclock.node.partition import remote_log
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader, Missing
@@ -21,6 +23,7 @@ from waterclock.node.partition.remote_log import (
     RemoteLog,
     current_log,
     frames_from,
+    is_current,
 )
 
 TEST_S = 5
@@ -201,6 +204,13 @@ class Follower:
         self.flush_queue = self
         self.waited: list[int] = []
         self.has_come = asyncio.Event()
+        self.others_count = False
+
+    def has_others(self) -> bool:
+        return self.others_count
+
+    def met_damage(self) -> bool:
+        return self.others_count
 
     async def wait_flushed(self, end: int) -> None:
         self.waited.append(end)
@@ -215,6 +225,22 @@ async def test_a_copy_that_follows_is_read_once_it_has_what_was_acknowledged(par
 
     follower.has_come.set()
     assert isinstance(await waiting, LogReader)
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+async def test_a_damaged_copy_is_read_elsewhere_if_others_count(partition, has_others):
+    follower = Follower(Elsewhere(partition))
+    follower.has_come.set()
+    here = await current_log(follower)  # type: ignore[arg-type]
+    follower.store.faults.append(Damage(64, 128, Offset(0), Offset(1), "rot"))
+    follower.others_count = has_others
+
+    found = await current_log(follower)  # type: ignore[arg-type]
+
+    assert isinstance(found, RemoteLog if has_others else LogReader)
+    assert is_current(here, follower) is not has_others  # type: ignore[arg-type]
+    assert is_current(found, follower)  # type: ignore[arg-type]
+    assert found.end == 9
 
 
 async def test_a_copy_is_read_as_it_is_while_nobody_leads(partition):

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from tests.node.record_logs import RecordReplica, replicas, share
-from waterclock.model.errors import Fenced, NotLeader
+from waterclock.model.errors import Fenced, NotLeader, PartitionFaulty, StorageFailed
 
 
 def listened(replica: RecordReplica, prefix: str = "") -> list[tuple[str, bytes | None]]:
@@ -35,6 +35,35 @@ async def test_changes_are_told_everywhere_in_order_and_once_they_are_committed(
 
         assert heard[0] == [("t/1", b"a"), ("t/2", b"b"), ("t/1", None)]
         assert heard[1] == heard[0]
+
+
+async def test_what_one_listener_cannot_do_keeps_nobody_from_hearing_of_the_rest(caplog):
+    def faulty(name: str, value: bytes | None) -> None:
+        raise PartitionFaulty(f"{name} cannot be done")
+
+    with replicas() as (leader, follower):
+        for replica in (leader, follower):
+            replica.metadata.on_committed("t/", faulty)
+        heard = listened(leader), listened(follower)
+        leader.metadata.write({"t/1": b"a", "t/2": b"b", "other": b"x"})
+        share([leader, follower])
+
+        assert heard[0] == heard[1] == [("t/1", b"a"), ("t/2", b"b"), ("other", b"x")]
+        problems = [each.message for each in caplog.records if "record_not_applied" in each.message]
+        wanted = [f"record_not_applied name=t/{n} error=t/{n} cannot be done" for n in "12"]
+        assert problems == 2 * wanted
+
+
+async def test_a_listener_that_meets_a_disk_that_failed_is_not_passed_over():
+    def failed(name: str, value: bytes | None) -> None:
+        raise StorageFailed("the disk did")
+
+    with replicas() as (leader, follower):
+        follower.metadata.on_committed("", failed)
+        leader.metadata.write({"a": b"1"})
+        follower.copy(leader)
+        with pytest.raises(StorageFailed):
+            follower.commit()
 
 
 async def test_a_follower_that_comes_late_hears_of_what_is_left():

@@ -3,12 +3,17 @@
 import pytest
 
 from tests.kit.disk import SimulatedFolder
+from waterclock.log.batch import encode_batch
 from waterclock.model.errors import PartitionFaulty
 from waterclock.model.ids import Epoch
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
+from waterclock.storage.folders.folder import write_whole
 from waterclock.storage.installation.lost_log import NAME, note_if_lost
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.repair import accept_loss
 from waterclock.storage.replica_log import ReplicaLog
 
 
@@ -30,6 +35,31 @@ def test_an_empty_log_in_the_place_of_a_lost_one_is_faulty_after_any_start():
         store.close()
         folder = folder.crash(lambda n: n - 1)
         assert not note_if_lost(folder)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_lost_log_is_whole_once_the_loss_is_accepted(is_restored: bool):
+    folder = SimulatedFolder()
+    if is_restored:
+        store = opened(folder)
+        store.append(encode_batch([Message(b"v", message_id=b"m")], Limits(), now_ms=1), now_ms=1)
+        store.close()
+        folder = folder.reopen()
+        write_whole(folder, NAME, [b"as it was before files were copied back"])
+    else:
+        note_if_lost(folder)
+    store = opened(folder)
+    assert store.faults
+
+    accept_loss(store)
+    folder = folder.crash()
+    again = ReplicaLog(opened(folder))
+
+    assert not again.is_faulty
+    assert NAME not in folder.names()
+    assert again.end == int(is_restored)
+    assert again.begin_epoch(Epoch(1), now_ms=1) == is_restored + 1
+    assert not note_if_lost(folder)
 
 
 def test_a_start_that_ended_before_the_note_was_whole_makes_it_again():

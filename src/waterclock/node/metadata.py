@@ -12,6 +12,7 @@ node that leads no more takes back what it wrote and nobody committed.
 """
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ from waterclock.model.errors import (
     NotLeader,
     PartitionFaulty,
     StorageError,
+    StorageFailed,
     WaterclockError,
 )
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Offset
@@ -45,6 +47,7 @@ LOG = LogConfig(segment_bytes=16 * MIB, preallocate_bytes=1 * MIB)
 HISTORY_BYTES_MIN = 32 * MIB
 """A log smaller than this is not worth compacting."""
 _LIMITS = Limits(message_bytes_max=256 * MIB, batch_bytes_max=1 * GIB)
+_events = logging.getLogger(__name__)
 
 
 Records = dict[str, bytes | None]
@@ -323,11 +326,17 @@ class Metadata:
         self._tell_committed(changes)
 
     def _tell_committed(self, changes: Iterable[Change]) -> None:
+        """Tell of changes; what one listener cannot do keeps nobody from hearing of the rest."""
         if self._listeners:
             for name, value in changes:
                 for prefix, listener in self._listeners:
                     if name.startswith(prefix):
-                        listener(name, value)
+                        try:
+                            listener(name, value)
+                        except StorageFailed:
+                            raise  # the node has come to its end
+                        except WaterclockError as error:
+                            _events.error("record_not_applied name=%s error=%s", name, error)
 
     def _set_leading(self, is_leading: bool) -> None:
         self.is_leading = is_leading

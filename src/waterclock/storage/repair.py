@@ -2,7 +2,8 @@
 
 Every segment with damage is written anew: frames that are whole as they are, a `noop` over the
 offsets that are lost, so that no offset is used again. The damaged file stays beside it under
-another name, in case something can still be read from it.
+another name, in case something can still be read from it. Of a log that is noted to be lost, what
+stands in its place, nothing or files that were copied back, is the log from then on.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from waterclock.log.frame import SPAN_MAX, FrameHeader, FrameType, encode_header
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.storage.folders.folder import Bytes, Folder, write_whole
+from waterclock.storage.installation.lost_log import NAME as LOST
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
 
@@ -32,6 +34,9 @@ def accept_loss(store: PartitionStore, lost: list[Damage] | None = None) -> None
         if damage:
             _replace(store.folder, segment, damage, before)
         before = segment.last or before
+    if LOST in store.folder.names():
+        store.folder.remove(LOST)
+        store.folder.sync()
     store.close(flush=False)  # nor save anything of what was replaced
 
 

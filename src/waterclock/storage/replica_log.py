@@ -221,7 +221,8 @@ class ReplicaLog:
         self._check_uncut()
         if not self.is_faulty and intent.end < self.store.end:
             raise BadInput(f"the copy ends at {intent.end}, before {self.store.end}")
-        save_installation(self.store.folder, intent)
+        with self.store.in_step:
+            save_installation(self.store.folder, intent)
         self._is_cut = True
 
     def _check_uncut(self) -> None:

@@ -75,6 +75,8 @@ class Node:
         self.gone_ms = 0
         self.copy: list[Entry] = []
         """What another has and cannot stream, beside the log."""
+        self.is_full = False
+        """There is no room to put that in the place of the log."""
 
 
 class World:
@@ -310,6 +312,9 @@ class World:
         self.tell(node.name, "copied", lambda it: it.copied(replica, self.now_ms))
 
     def replace(self, node: Node) -> None:
+        if node.is_full:
+            self.tell(node.name, "not installed", lambda it: it.install_failed(self.now_ms))
+            return
         held = () if node.log.is_faulty else node.log.entries
         assert node.copy[: len(held)] == [*held], "what was flushed is gone"
         node.log = ModelLog(node.copy)

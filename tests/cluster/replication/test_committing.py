@@ -231,6 +231,18 @@ def test_a_learner_votes_once_it_has_all_that_is_committed():
     assert swap.record.replicas == ("a", "b", "c", "d")
 
 
+def test_a_learner_that_is_away_does_not_vote_for_what_it_had():
+    replica, _ = led_with_learner()
+    replica.link_down(D, NOW_MS)
+    assert replica.flushed_end_of(D) == 1
+    assert replica.promote(D, NOW_MS) == []
+
+    replica.link_up(D, NOW_MS)
+    assert replica.promote(D, NOW_MS) == []
+    fetched(replica, D, log_of("1*"))
+    assert [type(each) for each in replica.promote(D, NOW_MS)] == [Swap]
+
+
 def test_a_replica_is_removed_once_a_majority_of_the_others_has_all_that_is_committed():
     replica, log = led_with_learner()
     publish(replica, log)

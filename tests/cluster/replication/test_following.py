@@ -1,5 +1,7 @@
 """A replica copies its leader's log, and cuts its own where the leader's leaves it."""
 
+import pytest
+
 from tests.cluster.replication.model_log import decoded
 from tests.cluster.replication.model_world import LOG_ID, World
 from tests.cluster.replication.one_replica import (
@@ -237,6 +239,38 @@ def test_a_damaged_voter_copies_nothing_and_says_so_and_a_damaged_learner_begins
     world.start_all()
     world.run()
     assert not world.nodes["c"].log.is_faulty
+    assert world.logs()["c"] == world.logs()["a"]
+
+
+def installs(world: World) -> int:
+    """Return how often c was told to copy its leader's log."""
+    return sum(isinstance(each, Install) for each in world.nodes["c"].effects)
+
+
+@pytest.mark.parametrize("is_faulty", [True, False])
+def test_what_could_not_be_put_in_the_place_of_a_log_is_copied_again_a_little_later(is_faulty):
+    world = World("ab", learners="c")
+    learner = world.nodes["c"]
+    world.start("a")
+    world.start("b")
+    world.run()
+    world.publish("x")
+    world.run()
+    world.nodes["a"].log.stream_start = world.nodes["a"].log.end
+    learner.log.is_faulty, learner.is_full = is_faulty, True
+    world.start("c")
+    world.run()
+    before = installs(world)
+    assert before
+
+    world.wait(RETRY_MS - 1)
+    assert installs(world) == before
+    learner.is_full = False
+    world.wait(1)
+    assert installs(world) == before + 1
+    world.wait(10 * RETRY_MS)
+    assert installs(world) == before + 1
+    assert not learner.log.is_faulty
     assert world.logs()["c"] == world.logs()["a"]
 
 

@@ -100,6 +100,12 @@ def test_a_replica_whose_node_has_another_disk_is_replaced_and_one_that_is_away_
     assert step(whole.without("c:old")) == Step("learn", ReplicaId("c:d"))
 
 
+def test_a_learner_that_is_away_does_not_vote_for_what_it_had():
+    learning = LED.with_learner("b:d")
+    assert step(learning, "b", over=nodes(a="")) is None
+    assert step(learning, "b") == Step("vote", ReplicaId("b:d"))
+
+
 def test_a_learner_that_is_away_does_not_keep_others_from_learning():
     learning = LED.with_learner("b:d")
     assert step(learning, over=nodes(a="", c="")) == Step("learn", ReplicaId("c:d"))

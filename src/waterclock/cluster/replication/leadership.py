@@ -231,12 +231,12 @@ class Leadership:
 
     def best_successor(self) -> ReplicaId | None:
         """Return the voter that has most of the log, of those that copy it at this moment."""
-        fetching = [each for each in self._voter_sets[0] if self._is_fetching(each)]
+        fetching = [each for each in self._voter_sets[0] if self.is_fetching(each)]
         return max(fetching, key=self.flushed_end_of, default=None)
 
     def transfer(self, to: ReplicaId, now_ms: int) -> list[Effect]:
         """Take no publishes until `to` has everything, then ask it to lead."""
-        if not self.is_open or to not in self._voter_sets[0] or not self._is_fetching(to):
+        if not self.is_open or to not in self._voter_sets[0] or not self.is_fetching(to):
             return []
         self._successor, self._transfer_until_ms = to, now_ms + TRANSFER_MS
         return self.pause(f"it hands over to {to}", fails_waiting=False) + self._hand_over()
@@ -247,7 +247,8 @@ class Leadership:
             return []
         return [Send(successor, TakeOver(self._log_id, self.epoch))]
 
-    def _is_fetching(self, replica: ReplicaId) -> bool:
+    def is_fetching(self, replica: ReplicaId) -> bool:
+        """Say if a replica copies the log at this moment."""
         return replica in self.progress and self.progress[replica].next_offset is not None
 
     def tick(self, now_ms: int) -> list[Effect]:

@@ -197,8 +197,9 @@ class Places:
 
     @property
     def _ready(self) -> list[ReplicaId]:
-        """Learners that can vote."""
-        return [each for each in self._learners if each in self.caught_up and self._may_stay(each)]
+        """Learners that can vote: one that is away need not have what it had, when it is back."""
+        there = [each for each in self._learners if each in self._alive and self._may_stay(each)]
+        return [each for each in there if each in self.caught_up]
 
     @property
     def _wanted(self) -> int:

@@ -290,6 +290,13 @@ class Replica:
         effects += self._election.answer() + self._election.consider(now_ms)
         return self._settle(effects, now_ms)
 
+    def install_failed(self, now_ms: int) -> list[Effect]:
+        """Note that `Replace` could not be done: the log is what it was, and a copy is asked for
+        again a little later."""
+        self._election.log, self._fetch_at_ms = self.log, now_ms + RETRY_MS
+        effects = self._election.answer() + self._election.consider(now_ms)
+        return self._settle(effects, now_ms)
+
     def streamed(self, stream: Stream, next_offset: Offset, size: int, now_ms: int) -> list[Effect]:
         """Note that a `Stream` was performed, the object itself, up to an offset."""
         leadership = self._leadership
@@ -345,8 +352,11 @@ class Replica:
         return self._change_set(learner_added(self.record, replica), now_ms)
 
     def promote(self, learner: ReplicaId, now_ms: int) -> list[Effect]:
-        """Have a learner vote, if it has all that is committed."""
-        known = self.flushed_end_of(learner)
+        """Have a learner vote, if it has all that is committed, and is there: it would make the
+        majority larger, and help nobody to reach it."""
+        leadership, known = self._leadership, self.flushed_end_of(learner)
+        if leadership is None or not leadership.is_fetching(learner):
+            return []
         if known is None or known < self.committed_end:
             return []
         return self._change_set(learner_promoted(self.record, learner), now_ms)

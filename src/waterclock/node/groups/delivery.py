@@ -311,7 +311,8 @@ class GroupDelivery:
             return False
         if found:
             self._handle(partition, LogRead(tuple(found)), now_ms)
-        # Where nothing was found, it is on its way here from another node.
+        # Where nothing was found, it is on its way here from another node, or will be: the copy
+        # here turned out to be damaged.
         return bool(found and cursor.room) and cursor.read_from < partition.log.end
 
     # Performing

@@ -26,6 +26,7 @@ from waterclock.model.config import Config
 from waterclock.model.errors import (
     Busy,
     CapacityReached,
+    Damaged,
     NotFound,
     Stopping,
     StorageFull,
@@ -198,7 +199,7 @@ class Groups:
             return
         try:
             metadata.write(records)
-        except (StorageFull, Unavailable) as error:
+        except (StorageFull, Damaged, Unavailable) as error:
             log.warning("groups_not_forgotten shard=%s error=%s", metadata.name, error)
 
     async def run(self) -> None:

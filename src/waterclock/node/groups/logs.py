@@ -1,5 +1,7 @@
 """The logs that the groups of a node read: each once, for all of them, here or at another node."""
 
+import logging
+
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.partition.remote_log import (
@@ -11,6 +13,8 @@ from waterclock.node.partition.remote_log import (
     is_current,
     is_elsewhere,
 )
+
+log = logging.getLogger("waterclock.delivery")
 
 
 class GroupLogs:
@@ -29,10 +33,13 @@ class GroupLogs:
         reader = self.readers.get(partition)
         if reader is not None:
             return reader
-        if partition.is_open:
-            reader = LogReader(partition.store)
-        elif is_elsewhere(partition):
+        if is_elsewhere(partition):
+            if partition.is_open:
+                where = f"{partition.topic}/{partition.partition}"
+                log.warning("damaged_copy_not_read topic=%s reading=elsewhere", where)
             reader = RemoteLog(partition, self._pulled, self._spawn)
+        elif partition.is_open:
+            reader = LogReader(partition.store, met_damage=partition.met_damage)
         else:
             return None
         self.readers[partition] = reader

@@ -6,7 +6,7 @@ it lies, nothing decoded; anything else is cut from its frame and encoded anew i
 MESSAGES, which costs some 15 us for a frame of a thousand.
 
 Between being planned and being handed out a message may disappear: expired, taken by retention or
-compaction, damaged. `read_batch` says so, and the rest goes out without it.
+compaction, damaged in the only copy. `read_batch` says so, and the rest goes out without it.
 """
 
 from collections.abc import Sequence
@@ -194,7 +194,8 @@ def read_batch(log: PartitionLog, ranges: Sequence[Range], now_ms: int) -> Batch
         at = start
         while at < end:
             frame = log.at(at)
-            if frame is None and at > ranges[0][0]:  # it is on its way here from another node
+            # It is on its way here from another node, or turns out to be damaged: others have it.
+            if frame is None and (at > ranges[0][0] or not log.has(at, at + 1)):
                 return _batch(log, pieces, gone, at, now_ms)
             assert frame is not None, f"offset {at} was planned and cannot be read yet"
             if isinstance(frame, Missing) or not frame.header.is_deliverable:

@@ -122,11 +122,15 @@ class PartitionHost:
         self.replica: ReplicaLog | None = None
         """The log as one of several copies, while it is open."""
         self.on_role: list[Callable[[PartitionHost], None]] = []
-        """Called when `role`, `is_led` or `leader` has changed, or the log was opened anew."""
+        """Called when `role`, `is_led` or `leader` has changed, or the log was opened anew, or a
+        reader has met damage that other copies may not have."""
         self.removal: Callable[[], bool] = lambda: False
         """Removes the files of a replica that is closed; blocks, and says if there were any."""
         self.rewriting = asyncio.Lock()
         """Held while a segment is rewritten: nobody may close the log then."""
+        self.has_others: Callable[[], bool] = lambda: False
+        """Set by whoever replicates it: says if other replicas count, which have what is lost here
+        when the log is damaged."""
         self.notify_flushed_by_all: Callable[[int, Notified], None] | None = None
         """Set by whoever replicates it: calls when all replicas have flushed up to an offset."""
         self._opening = opening
@@ -162,6 +166,14 @@ class PartitionHost:
     def is_open(self) -> bool:
         """It can be read and, unless it is faulty or followed, written."""
         return self._opened is not None
+
+    def met_damage(self) -> bool:
+        """Note that a reader has met damage in the log; say if others have what is lost here."""
+        has_others = self.has_others()
+        if has_others:
+            # Its readers go on elsewhere; not in the midst of their reading.
+            asyncio.get_running_loop().call_soon(self._tell)
+        return has_others
 
     def view(self) -> PartitionInfo:
         """Return the partition as it is now."""

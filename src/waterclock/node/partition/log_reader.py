@@ -6,11 +6,13 @@ once, which hold no bytes of their own. A reader that follows the log goes on wh
 without looking for the place.
 
 What cannot be read is not an error here but an answer (`Missing`): retention has taken it, or it is
-damaged. Whoever reads goes on behind it.
+damaged. Whoever reads goes on behind it. But what is damaged in one of several copies, others have:
+nobody passes over that, it is read there (`remote_log`).
 """
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -60,8 +62,12 @@ class _Stretch:
 class LogReader:
     """Hands out the readable frames of one store."""
 
-    def __init__(self, store: PartitionStore) -> None:
+    def __init__(
+        self, store: PartitionStore, *, met_damage: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`met_damage` is called whenever damage is met, and says if others have what is lost."""
         self.store = store
+        self._met_damage = met_damage
         self._stretches: deque[_Stretch] = deque(maxlen=STRETCHES_MAX)
         # Where the next frame lies, if the log is read on from there.
         self._next: tuple[int, SegmentFile, int] | None = None
@@ -91,7 +97,16 @@ class LogReader:
 
     def has(self, start: int, end: int) -> bool:
         """Say if [start, end) can be read."""
-        return end <= self.store.acknowledged_end
+        return end <= self.store.acknowledged_end and not self._is_damaged(start, end)
+
+    def _is_damaged(self, start: int, end: int) -> bool:
+        """Say if something in [start, end) is known to be damaged here, and others have it."""
+        faults = self.store.faults
+        return (
+            bool(faults)
+            and any(each.start < end and start < each.end for each in faults)
+            and self._met_damage()
+        )
 
     async def refresh(self) -> None:
         """Nothing is to be asked: this is the log itself."""
@@ -99,10 +114,13 @@ class LogReader:
     async def load(self, offset: int) -> None:
         """Nothing is to be loaded: all of it is here.
 
-        Raises Unavailable if it is one of several copies, and not known yet to be committed that
-        far: it lags behind the others, or was just opened anew.
+        Raises Unavailable if it is one of several copies, and damaged there, or not known yet to be
+        committed that far: it lags behind the others, or was just opened anew.
         """
-        if offset >= self.end and self.store.plan.committed_end is not None:
+        if offset < self.end:
+            if self.at(offset) is None:
+                raise Unavailable(f"the copy that is read is damaged at {offset}: others have it")
+        elif self.store.plan.committed_end is not None:
             raise Unavailable(f"the copy that is read does not reach {offset} yet")
 
     async def offset_at(self, time_ms: int) -> int:
@@ -110,7 +128,8 @@ class LogReader:
         return self.store.offset_at(time_ms)
 
     def at(self, offset: int) -> Frame | Missing | None:
-        """Return the frame that spans `offset`; None if it is not there yet."""
+        """Return the frame that spans `offset`; None if it is not there yet, or is to be read from
+        another copy."""
         for stretch in self._stretches:
             if stretch.start <= offset < stretch.end:
                 return stretch.find(offset)
@@ -123,7 +142,7 @@ class LogReader:
         except FrameDamaged:
             for damage in self.store.faults:
                 if damage.start <= offset < damage.end:
-                    return Missing(offset, damage.end)
+                    return None if self._met_damage() else Missing(offset, damage.end)
             # What is damaged spans no offset (ids once seen): the frame behind it can be found.
             return self._load(offset)
 

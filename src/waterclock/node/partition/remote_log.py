@@ -1,4 +1,4 @@
-"""A partition of which this node has no copy, read from a node that has one.
+"""A partition of which this node has no copy, or a damaged one, read from a node that has one.
 
 To whoever reads it is what `LogReader` is, with one difference: what was not pulled yet is not
 there (`at` says None, and has it pulled), so a reader is woken when it has come, or waits for it
@@ -174,8 +174,9 @@ class RemoteLog:
         spawn: Spawn | None = None,
     ) -> None:
         self.host = host
-        self.start = self.end = self.retained = 0
-        """As far as is known: `refresh` asks."""
+        self.start = self.retained = 0
+        self.end = int(host.store.acknowledged_end) if host.is_open else 0
+        """As far as is known: `refresh` asks. What a damaged copy here knows is committed, is."""
         self.log_id = b""
         self.log_time_ms = 0
         self._cache = cache or FrameCache(SCAN_CACHE_BYTES)
@@ -366,8 +367,10 @@ PartitionLog = LogReader | RemoteLog
 
 
 def is_elsewhere(host: PartitionHost) -> bool:
-    """Say if other nodes have a partition, and this one does not."""
-    return host.role == "closed" and not host.is_open and host.problem is None
+    """Say if a partition is to be read from other nodes: this one has no copy, or a damaged one."""
+    if host.is_open:
+        return bool(host.store.faults) and host.has_others()
+    return host.role == "closed" and host.problem is None
 
 
 def log_of(host: PartitionHost) -> PartitionLog:
@@ -375,7 +378,9 @@ def log_of(host: PartitionHost) -> PartitionLog:
 
     Raises as `host.store` does if there is neither.
     """
-    return RemoteLog(host) if is_elsewhere(host) else LogReader(host.store)
+    if is_elsewhere(host):
+        return RemoteLog(host)
+    return LogReader(host.store, met_damage=host.met_damage)
 
 
 async def current_log(host: PartitionHost) -> PartitionLog:
@@ -384,7 +389,7 @@ async def current_log(host: PartitionHost) -> PartitionLog:
     A copy that follows may be a moment behind its leader, who is asked how far it reaches; while
     nobody leads, nothing is acknowledged either, and the copy is taken as it is.
     """
-    if host.role != "follower" or host.reads is None:
+    if is_elsewhere(host) or host.role != "follower" or host.reads is None:
         log = log_of(host)
         await log.refresh()
         return log
@@ -404,7 +409,7 @@ async def current_log(host: PartitionHost) -> PartitionLog:
 async def logs_elsewhere(
     hosts: Iterable[PartitionHost], spawn: Spawn | None = None
 ) -> dict[int, RemoteLog]:
-    """Return the logs, by partition, that only other nodes have, as far as they reach now."""
+    """Return the logs, by partition, that are read elsewhere, as far as they reach now."""
     logs = {host.partition: RemoteLog(host, spawn=spawn) for host in hosts if is_elsewhere(host)}
     if logs:
         await asyncio.gather(*(each.refresh() for each in logs.values()))
@@ -414,5 +419,5 @@ async def logs_elsewhere(
 def is_current(log: PartitionLog, host: PartitionHost) -> bool:
     """Say if a log is still the one to read: copies come and go, and are opened anew."""
     if isinstance(log, LogReader):
-        return host.is_open and host.store is log.store
+        return host.is_open and host.store is log.store and not is_elsewhere(host)
     return is_elsewhere(host)

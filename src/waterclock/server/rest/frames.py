@@ -281,7 +281,7 @@ def _ends(topic: Topic, logs: RemoteLogs) -> Response:
 
 
 def _end(topic: Topic, host: PartitionHost, log: RemoteLog | None) -> EndResponse:
-    if not host.is_open and log is not None:
+    if log is not None:
         return EndResponse(
             partition=host.partition,
             start_offset=log.start,

@@ -15,6 +15,7 @@ from waterclock.model.message import Message
 from waterclock.model.units import HOUR_MS
 from waterclock.server.cluster.replication import installs
 from waterclock.storage.installation.log_copy import CopyWriter
+from waterclock.storage.replica_log import ReplicaLog
 
 
 @asynccontextmanager
@@ -138,6 +139,28 @@ async def test_a_disk_without_room_for_segments_is_told_and_tried_again(tmp_path
         is_full.clear()
 
         await until(lambda: away.texts() == ["new"])
+
+
+async def test_what_was_copied_goes_if_it_cannot_take_the_place_of_the_log(tmp_path, monkeypatch):
+    real, tried = ReplicaLog.install, list[ReplicaLog]()
+
+    def full(log: ReplicaLog, intent) -> None:
+        tried.append(log)
+        if len(tried) == 1:
+            raise StorageFull("999 bytes wanted")
+        real(log, intent)
+
+    monkeypatch.setattr(ReplicaLog, "install", full)
+    async with lagging(tmp_path) as (_, _, away):
+        counts = away.replicator.installs.counts
+        away.rejoin()
+        await until(lambda: counts.failed == 1)
+        assert not [name for name in (away.folder / "log").iterdir() if name.suffix == ".install"]
+        assert "999 bytes wanted" in away.replicator.hosted[0].problem
+        assert away.texts() == ["old"]
+
+        await until(lambda: away.texts() == ["new"])
+        assert (len(tried), counts.begun, counts.finished) == (2, 2, 1)
 
 
 async def test_who_does_not_lead_gives_no_segments(tmp_path):

@@ -205,21 +205,21 @@ def repair(
         found = [damage_json(damage) for damage in lost]
         print_json({"folder": str(folder), "lost": found, "repaired": is_repaired})
     else:
-        _tell_repair([str(damage) for damage in lost], is_repaired=is_repaired)
+        _tell_repair(lost, is_repaired=is_repaired)
     if not is_repaired:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-def _tell_repair(lost: list[str], *, is_repaired: bool) -> None:
+def _tell_repair(lost: "list[Damage]", *, is_repaired: bool) -> None:
     out = console()
     if not lost:
         out.print("Nothing to repair: every frame is whole.")
         return
     given = "Given up" if is_repaired else "Would be given up"
     out.print(f"{given}: {counted(len(lost), 'damaged range')}.")
-    for line in lost:
-        out.print(f"  {one_line(line)}", soft_wrap=True)
-    if is_repaired:
-        out.print("The damaged files stay beside the log, ending in .damaged and a number.")
-    else:
+    for damage in lost:
+        out.print(f"  {one_line(str(damage))}", soft_wrap=True)
+    if not is_repaired:
         out.print("Restore the files from a copy if there is one; else add --accept-loss.")
+    elif any(damage.end_position for damage in lost):  # else there is no file that was damaged
+        out.print("The damaged files stay beside the log, ending in .damaged and a number.")

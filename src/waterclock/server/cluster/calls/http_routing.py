@@ -26,6 +26,7 @@ from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, json
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.permits import demands_reader, field_reader
+from waterclock.server.rest.consume import WAIT_MS_MAX
 
 Reads = Callable[[Request], Read]
 
@@ -65,7 +66,7 @@ class HttpRouting:
                     request,
                     lambda: _only(router, place, read),
                     is_harmless=is_repeatable(place, read),
-                    wait_ms=0 if place.wait is None else parse_duration(read(place.wait)),
+                    wait_ms=0 if place.wait is None else _wait_ms(read(place.wait)),
                 )
 
             if where is not None:
@@ -221,6 +222,11 @@ async def _unless_moved(later: Later) -> Answered:
         return await later
     except NotLeader:
         return Response(NOT_OWNER)
+
+
+def _wait_ms(text: str) -> int:
+    """Return how long whoever answers will wait, however much longer the client would."""
+    return min(parse_duration(text), WAIT_MS_MAX)
 
 
 def _only(router: Router, place: Place, read: Read) -> str | None:

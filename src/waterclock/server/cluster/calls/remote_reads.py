@@ -1,13 +1,16 @@
-"""Reads partitions that only other nodes have a copy of; and has this node's copies read.
+"""Reads partitions that only other nodes have a copy of, or a whole one; and has this node's copies
+read.
 
 A request of nodes only, over the link as calls are. Whoever leads the partition is asked, or
 another node with a copy while nobody leads it: readers see the same of all of them, what is
-committed, if one of them perhaps a little later.
+committed, if one of them perhaps a little later. If the copy that is asked is damaged, it answers
+with what stands in front of the damage, and nothing if that is nothing: then others are asked.
 
     request     a `LogQuery` in JSON
     answer      length of the head u32, the head in JSON, frames as they lie in the log
 """
 
+from contextlib import suppress
 from struct import Struct
 from struct import error as StructError
 from typing import Final
@@ -16,7 +19,7 @@ import msgspec
 
 from waterclock.cluster.remote_calls import BadCall, UnforeseenElsewhere
 from waterclock.log.frame import Frame, read_frame
-from waterclock.model.errors import FrameDamaged, NotLeader, Unavailable
+from waterclock.model.errors import FrameDamaged, NotLeader, Unavailable, WaterclockError
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.partition.remote_log import READ_BYTES, LogAnswer, LogQuery, frames_from
@@ -56,17 +59,34 @@ class RemoteLogs:
     async def read(self, query: LogQuery) -> LogAnswer:
         """Return what a node says of its copy; raises Unavailable if none answers now."""
         node = self._source(query.topic, query.partition)
+        answer = await self._asked(node, query)
+        if 0 <= answer.next_offset <= query.offset < answer.end:
+            # Its copy is damaged there. A call goes one hop, so it asks nobody itself.
+            for other in self._others(query.topic, query.partition):
+                if other != node:
+                    with suppress(WaterclockError):  # then it is asked again, as is the first
+                        found = await self._asked(other, query)
+                        if found.next_offset > query.offset:
+                            return found
+        return answer
+
+    async def _asked(self, node: str, query: LogQuery) -> LogAnswer:
         try:
             answer = await self._remote.unary(node, READ_LOG, msgspec.json.encode(query))
         except UnforeseenElsewhere as error:  # its log has it; this node goes on
             raise Unavailable(f"{node}: {error}") from error
         return _decoded(answer)
 
+    def _others(self, topic: str, partition: int) -> list[str]:
+        """Return the other nodes that have a copy."""
+        me = self._places.me
+        return [each for each in self._places.replicas_of(topic, partition) if each != me]
+
     def _source(self, topic: str, partition: int) -> str:
         me, leader = self._places.me, self._places.leader_of(topic, partition)
         if leader is not None and leader != me:
             return leader
-        others = [each for each in self._places.replicas_of(topic, partition) if each != me]
+        others = self._others(topic, partition)
         if not others:
             raise NotLeader(f"{topic}/{partition}", leader=leader or "")
         self._turn += 1  # one of them may be away
@@ -82,7 +102,7 @@ def reading_of(topics: Topics, calls: Calls) -> NodesMethod:
         if reader is None or reader.store is not host.store:
             for gone in [each for each in readers if not each.is_open]:
                 del readers[gone]
-            reader = readers[host] = LogReader(host.store)
+            reader = readers[host] = LogReader(host.store, met_damage=host.met_damage)
         return reader
 
     async def read(request: bytes) -> bytes:

@@ -18,7 +18,13 @@ from waterclock.cluster.replication.effects import Effect
 from waterclock.cluster.replication.log_view import ReplicaId
 from waterclock.cluster.replication.messages import Frames, Message
 from waterclock.cluster.replication.replica import Replica
-from waterclock.model.errors import BadInput, FrameDamaged, NotEnoughReplicas, StorageError
+from waterclock.model.errors import (
+    BadInput,
+    FrameDamaged,
+    NotEnoughReplicas,
+    StorageError,
+    StorageFailed,
+)
 from waterclock.model.ids import Epoch, Offset
 from waterclock.node.partition.host import Notified, PartitionHost
 from waterclock.server.cluster.replication.frame_tail import FrameTail, Tail
@@ -70,6 +76,7 @@ class Hosted:
         """From whom segments are copied beside the log."""
         self._copied: Intent | None = None
         self._by_all = Waiters(asyncio.get_running_loop())
+        host.has_others = self._has_others
         host.notify_flushed_by_all = self._notify_flushed_by_all
 
     def __repr__(self) -> str:
@@ -91,6 +98,11 @@ class Hosted:
     def is_leading(self) -> bool:
         """This node leads it, and what was there is committed."""
         return self.core is not None and self.host.is_led
+
+    def _has_others(self) -> bool:
+        """Say if other replicas vote, or may do so for all that is known now."""
+        record = None if self.core is None else self.core.record
+        return record is None or any(each != self.replicator.me for each in record.replicas)
 
     def shows_all_it_joined_to(self) -> bool:
         """Tell whether readers see all that was committed when this node began to follow."""
@@ -358,14 +370,17 @@ class Hosted:
             self.tell(self.core.copy_failed(source, self.replicator.now_ms()))
 
     def _replace(self, core: Replica) -> None:
-        intent, self._copied = self._copied, None
+        intent = self._copied
         assert intent is not None, "told when it is there"
         try:
             self.log.install(intent)
         except (BadInput, StorageError) as error:
+            if isinstance(error, StorageFailed):
+                self._copied = None  # the note that names the copy may be there
             self._note(f"copied segments are not used: {error}")
-            self.tell(core.reopened(self.log, self.replicator.now_ms()))
+            self.tell(core.install_failed(self.replicator.now_ms()))
             return
+        self._copied = None
         _events.info("replica_replaced partition=%s end=%d", self.name, intent.end)
         self.replicator.replacements += 1
         self.replicator.begin_reopening(self)
