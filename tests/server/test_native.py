@@ -318,11 +318,11 @@ async def test_rights_are_those_of_grpc(tmp_path):
         link.close("the test is over")
 
 
-async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
+async def test_who_may_have_one_connection_has_two_links_beside_it(tmp_path):
     """As a client does; a call over a link is none more."""
     async with secured(tmp_path) as (server, secure):
         credential = credential_of(secure, Quotas(connections=1), publish="orders", read="*")
-        link = await logged_in(server, credential)
+        link, other = [await logged_in(server, credential) for _ in range(2)]
         async with connect(server.addresses.grpc, credential=credential) as client:
             assert (await admin_of(link).GetNode(admin_pb2.GetNodeRequest())).name
             assert await client.topics.list() == []
@@ -330,6 +330,7 @@ async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
                 await logged_in(server, credential)
 
         link.close("the test is over")
+        other.close("the test is over")
 
 
 async def test_who_is_not_known_is_not_let_in(tmp_path):
