@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -12,6 +12,7 @@ from tests.client.fake_node import fake_node
 from tests.server.http_client import until
 from tests.server.served import running_server
 from tests.server.test_native import credential_of, secured
+from waterclock.client import connection as connection_module
 from waterclock.client.client import Client, connect
 from waterclock.client.native import links
 from waterclock.client.native.link import NodeLink
@@ -21,6 +22,7 @@ from waterclock.model.sections import ClusterConfig
 from waterclock.security.credential import Credential
 from waterclock.security.quotas import Quotas
 from waterclock.server.app import Server
+from waterclock.server.native import link as native_link
 from waterclock.v1 import admin_pb2 as admin
 
 QUICK = ClientSettings(retry_delay_ms=1)
@@ -355,3 +357,18 @@ async def test_the_stream_that_stood_in_for_a_link_ends_when_there_is_one(tmp_pa
 
         await until(lambda: it.server.calls.methods["Broker/PublishStream"].codes)
         assert (await client.publish("orders", b"three")).offset == 2
+
+
+async def test_calls_for_which_a_link_has_no_room_go_by_grpc(tmp_path, monkeypatch):
+    for module in (connection_module, native_link):
+        monkeypatch.setattr(module, "CALLS_MAX", 2)
+    async with (
+        running_server(tmp_path) as it,
+        linked(it.server) as (client, _),
+        AsyncExitStack() as stack,
+    ):
+        for group in ("a", "b", "c"):
+            await stack.enter_async_context(client.subscribe("orders", group=group))
+
+        assert max(link.open_calls for link in it.server.native.links) == 2
+        assert (await client.fetch("orders", 0, 0)).next_offset == 0

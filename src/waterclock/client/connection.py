@@ -39,6 +39,7 @@ from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.http_pool import HttpPool
 from waterclock.client.target import Given, Target, target_of
 from waterclock.client.tls_probe import speaks_tls
+from waterclock.cluster.peer_link.client_frames import CALLS_MAX
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
@@ -311,9 +312,12 @@ class Connection:
         return channel
 
     def _swift_channel(self) -> grpc.aio.Channel:
-        """Return the calls over the native protocol, if there is a link to the current node."""
+        """Return the calls over the native protocol, if there is a link to the current node that
+        takes more."""
         channel = self.native.channel(self.address)
-        return self._channel() if channel is None else cast(grpc.aio.Channel, channel)
+        if channel is None or len(channel.link.channels) >= CALLS_MAX:
+            return self._channel()
+        return cast(grpc.aio.Channel, channel)
 
     async def _meet(self) -> admin_pb2.NodeInfo:
         """Ask for a node until one answers or the time to connect is over."""
