@@ -119,8 +119,10 @@ async def link_all(link: NodeLink, requests: Sequence[bytes], *, window: int) ->
 async def until_linked(client: Client) -> None:
     """Wait until a client goes by the native protocol."""
     connection = client._connection
-    while connection.native.find(connection.address) is None:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    for links in (connection.native, connection.publish_links):
+        connection.want_link(links)
+        while links.find(connection.address) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 def published(answers: Sequence[bytes]) -> int:

@@ -63,6 +63,41 @@ async def test_the_busiest_topic_makes_room_first(tmp_path, monkeypatch):
     assert found == kept == ["4", "3", "2", "night"]
 
 
+async def test_a_tenant_takes_the_place_of_no_other_however_many_topics_it_has(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "RUNS_MAX", 4)
+    clock = ManualClock(now_ms=1_000)
+    async with running_server(tmp_path, clock=clock) as it:
+        runs = it.node.job_runs
+        for name, topic in (
+            ("night", "b.x"), ("day", "b.x"),
+            *((str(number), f"a.{number}") for number in range(6)),
+        ):  # fmt: skip
+            await runs.put(JobRun(name=name, job="compact", topic=topic, state="done"))
+            clock.advance(1)
+        found = [each.name for each in runs.list()]
+
+    assert found == ["5", "4", "day", "night"]
+
+
+async def test_a_run_that_goes_on_makes_room_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "RUNS_MAX", 2)
+    clock = ManualClock(now_ms=1_000)
+    async with running_server(tmp_path, clock=clock) as it:
+        runs = it.node.job_runs
+        await runs.put(JobRun(name="long", job="ingest", topic="a"))
+        for name in ("1", "2", "3"):
+            clock.advance(1)
+            await runs.put(JobRun(name=name, job="compact", topic="a", state="done"))
+        at_first = [each.name for each in runs.list()]
+        clock.advance(SILENT_MS)
+        await runs.put(JobRun(name="4", job="compact", topic="a", state="done"))
+        later = [each.name for each in runs.list()]
+
+    assert (at_first, later) == (["3", "long"], ["4", "3"])
+
+
 async def test_what_cannot_be_is_refused_by_name(tmp_path):
     async with running_server(tmp_path) as it:
         runs = it.node.job_runs

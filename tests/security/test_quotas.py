@@ -145,8 +145,10 @@ def test_connections_are_counted_until_they_are_closed():
 
 
 def test_links_of_the_native_protocol_are_counted_by_themselves():
+    """A client has two of them, and one connection of gRPC."""
     usage = Usage("billing", Quotas(connections=1), 0)
     usage.open_connection()
+    usage.open_connection(is_link=True)
     usage.open_connection(is_link=True)
 
     with pytest.raises(QuotaExceeded, match="1 connections"):

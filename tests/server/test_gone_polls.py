@@ -29,6 +29,21 @@ class HeldJoins:
         return await self._open(*args, **options)
 
 
+class HeldFlushes:
+    """Holds whoever waits for records to be flushed until they are let go."""
+
+    def __init__(self, it: Served) -> None:
+        self.held = 0
+        self.are_let = asyncio.Event()
+        self._wait = it.node.metadata.wait_flushed
+        it.node.metadata.wait_flushed = self
+
+    async def __call__(self, ticket: Any) -> None:
+        self.held += 1
+        await self.are_let.wait()
+        await self._wait(ticket)
+
+
 def ask(client: RawClient, consumer: str) -> None:
     request = f"GET {PATH}?group=g&consumer={consumer} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     client.send(request.encode())
@@ -63,6 +78,25 @@ async def test_nobody_joins_for_a_poll_whose_client_went_meanwhile(tmp_path, ask
 
         assert values((await other.answer()).json()["messages"]) == ["kept"]
         assert members(it) == ("other",)
+
+
+async def test_a_group_that_was_made_for_a_poll_stays_though_its_client_went(tmp_path):
+    async with running_server(tmp_path) as it, AsyncExitStack() as stack:
+        client, gone, other = [
+            await stack.enter_async_context(raw_client(it.server.http_port)) for _ in range(3)
+        ]
+        await it.node.topics.ensure("orders")
+        flushes = HeldFlushes(it)
+        ask(gone, "gone")
+        await until(lambda: flushes.held == 1)
+        ask(other, "other")
+        await until(lambda: len(openings(it)) + len(polled(it)) == 2)
+        await go(it, gone)
+        flushes.are_let.set()
+        await until(lambda: members(it) == ("other",))
+
+        await client.post(PATH, {"value": "kept"})
+        assert values((await other.answer()).json()["messages"]) == ["kept"]
 
 
 async def test_a_consumer_joins_as_long_as_one_of_its_polls_is_there(tmp_path):

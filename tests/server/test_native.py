@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from random import Random
 from traceback import walk_tb
 from typing import Any, cast
 
@@ -9,12 +10,15 @@ import grpc
 import pytest
 
 from tests.client.secured import secured_folder
+from tests.server.http_client import until
 from tests.server.served import Served, arrow_of, config_in, running_server
 from waterclock.client.client import connect
 from waterclock.client.native.channel import NativeChannel
 from waterclock.client.native.link import NodeLink, dial
-from waterclock.cluster.peer_link.client_frames import OF_CLIENTS, Login
+from waterclock.cluster.peer_link.channels import WINDOW_BYTES, Channel
+from waterclock.cluster.peer_link.client_frames import CALL, OF_CLIENTS, CallOpening, Login
 from waterclock.cluster.peer_link.frames import HEADER, Decoder, Kind, decode_reason, encode
+from waterclock.cluster.remote_calls import ended, message
 from waterclock.log.batch import Batch
 from waterclock.model.errors import (
     BadInput,
@@ -27,6 +31,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import ACKS, Acks, Message
 from waterclock.model.units import DAY_MS
+from waterclock.model.views import JobRun
 from waterclock.node.node import running_node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.runtime.clock import SystemClock
@@ -270,6 +275,74 @@ async def test_a_node_that_stops_refuses_what_comes_then_and_who_comes_then(tmp_
             await link.publish(batch(b"b"))
 
 
+class Stingy:
+    """A caller that gives no credit for what it is answered."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.error: Exception | None = None
+
+    def answered(self, status: int, body: bytes, *, is_last: bool) -> None:
+        self.size += len(body)
+
+    def piece(self, body: bytes, *, is_last: bool) -> None:
+        self.size += len(body)
+
+    def failed(self, error: Exception) -> None:
+        self.error = error
+
+    def drained(self) -> None:
+        """It says no more."""
+
+
+LIST = ("Admin/ListJobRuns", admin_pb2.ListJobRunsRequest())
+FETCH = ("Broker/Fetch", pb.FetchRequest(topic="orders"))
+"""It writes its answer itself."""
+
+
+def call(link: NodeLink, caller: Stingy, asked: tuple[str, Any], left_ms: int = 0) -> Channel:
+    """Call a method."""
+    method, request = asked
+    opening = CallOpening(f"waterclock.v1.{method}", left_ms).encode()
+    body = message(request.SerializeToString()) + ended(b"")
+    return link.channels.open(CALL, opening + body, caller)
+
+
+async def fill(it: Served, link: NodeLink) -> None:
+    """Have there be more to list and to fetch than a call gets without credit."""
+    await link.publish(batch(Random(1).randbytes(2 * WINDOW_BYTES)))
+    for number in range(20):
+        await it.node.job_runs.put(JobRun(name=str(number), job="compact", report="x" * 8_000))
+
+
+async def test_a_call_counts_until_its_answer_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(native_link, "CALLS_MAX", 2)
+    async with running_server(tmp_path) as it, linked(it) as link:
+        await fill(it, link)
+        callers = [Stingy(), Stingy()]
+        channels = [call(link, caller, LIST) for caller in callers]
+        await until(lambda: all(caller.size == WINDOW_BYTES for caller in callers))
+
+        with pytest.raises(grpc.aio.AioRpcError, match="2 are open already"):
+            await admin_of(link).GetNode(admin_pb2.GetNodeRequest())
+        channels[0].grant(4 * WINDOW_BYTES)
+        await until(lambda: not channels[0].is_open)
+
+        assert (await admin_of(link).GetNode(admin_pb2.GetNodeRequest())).name == "test"
+        assert (channels[1].is_open, callers[1].error) == (True, None)
+
+
+@pytest.mark.parametrize("asked", [LIST, FETCH], ids=["list", "fetch"])
+async def test_an_answer_that_is_not_taken_by_its_deadline_is_not_kept(tmp_path, asked):
+    async with running_server(tmp_path) as it, linked(it) as link:
+        await fill(it, link)
+        (known,) = it.server.native.links
+        channel = call(link, Stingy(), asked, left_ms=500)
+        await until(lambda: not channel.is_open)
+
+        assert (len(known.channels), known.open_calls) == (0, 0)
+
+
 async def test_an_unknown_method_is_unimplemented(tmp_path):
     async with running_server(tmp_path) as it, linked(it) as link:
         call = NativeChannel(link).unary_unary("/waterclock.v1.Broker/Nothing", bytes, bytes)
@@ -318,11 +391,11 @@ async def test_rights_are_those_of_grpc(tmp_path):
         link.close("the test is over")
 
 
-async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
+async def test_who_may_have_one_connection_has_two_links_beside_it(tmp_path):
     """As a client does; a call over a link is none more."""
     async with secured(tmp_path) as (server, secure):
         credential = credential_of(secure, Quotas(connections=1), publish="orders", read="*")
-        link = await logged_in(server, credential)
+        link, other = [await logged_in(server, credential) for _ in range(2)]
         async with connect(server.addresses.grpc, credential=credential) as client:
             assert (await admin_of(link).GetNode(admin_pb2.GetNodeRequest())).name
             assert await client.topics.list() == []
@@ -330,6 +403,7 @@ async def test_who_may_have_one_connection_has_one_of_each_kind(tmp_path):
                 await logged_in(server, credential)
 
         link.close("the test is over")
+        other.close("the test is over")
 
 
 async def test_who_is_not_known_is_not_let_in(tmp_path):

@@ -12,6 +12,8 @@ import pytest
 from tests.server.http_client import Answered, RawClient, raw_client, until
 from tests.server.served import Served, running_server
 from waterclock.model.sections import MatchingConfig, StreamsConfig
+from waterclock.server.streams import api
+from waterclock.server.streams.models import SendBody, decode_send
 
 
 class Streaming:
@@ -311,6 +313,28 @@ async def test_the_short_way_says_what_the_long_way_says(tmp_path):
     assert [list(each)[1:] for each in short] == [list(listed[0])] * 2
     assert [each["message"] for each in (*short, *listed)] == [0, 1, "é", 2, "é"]
     assert {each["resumeToken"][:18] for each in (*short, *listed)} == {f"01{stem}"}
+
+
+async def test_what_the_short_way_is_not_for_is_not_read_by_it(tmp_path, monkeypatch):
+    """A body is decoded once, and text beyond ASCII by the long way."""
+    read: list[bytes] = []
+
+    def decode(body: bytes) -> SendBody:
+        read.append(body)
+        return decode_send(body)
+
+    monkeypatch.setattr(api, "decode_send", decode)
+    async with streaming(tmp_path) as streams:
+        client = await streams.connection()
+        for text in ("e", "é"):
+            body = json.dumps({"streamId": "s", "message": text}, ensure_ascii=False).encode()
+            head = "POST /streams/send HTTP/1.1\r\nHost: localhost\r\n"
+            head += f"Content-Length: {len(body)}\r\n\r\n"
+            assert (await client.ask(head.encode() + body)).status == 200
+        got = [(await streams.receive("s")).json()["message"] for _ in range(2)]
+
+    assert got == ["e", "é"]
+    assert read == [b'{"streamId": "s", "message": "e"}']
 
 
 async def test_the_short_way_refuses_what_the_long_way_refuses(tmp_path):

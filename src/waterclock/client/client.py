@@ -138,7 +138,7 @@ class Client(SchedulerCalls):
         finally:
             if self._following is not None:
                 self._following.cancel()
-            self._connection.native.close()
+            self._connection.close_links()
             self._producer.abandon()
             for subscription in self._subscriptions:
                 subscription.abandon()
@@ -375,9 +375,9 @@ class Client(SchedulerCalls):
             wait_ms=wait_ms,
             deliverable_only=deliverable_only,
         )
-        answer = await self._connection.call(
-            self._connection.broker.Fetch, request, wait_ms=wait_ms
-        )
+        connection = self._connection
+        connection.want_link(connection.native)
+        answer = await connection.call(connection.broker.Fetch, request, wait_ms=wait_ms)
         return Fetched(answer.frames, answer.next_offset, answer.start_offset, answer.end_offset)
 
     async def node(self) -> NodeInfo:

@@ -39,6 +39,7 @@ from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.http_pool import HttpPool
 from waterclock.client.target import Given, Target, target_of
 from waterclock.client.tls_probe import speaks_tls
+from waterclock.cluster.peer_link.client_frames import CALLS_MAX
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
@@ -122,7 +123,10 @@ class Connection:
         self.tracer: Tracer | None = None
         """What makes spans, if the program used OpenTelemetry when this was opened."""
         self.native = NodeLinks(self.target.credential, is_enabled=settings.native)
-        """Links to nodes that offer the native protocol."""
+        """Links to nodes that offer the native protocol, for calls."""
+        self.publish_links = NodeLinks(self.target.credential, is_enabled=settings.native)
+        """Those for publishes. While one waits for its turn the node reads nothing that comes
+        behind it, and acks and heartbeats must not be there."""
         self._ahead_ms = 0
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._is_open = False
@@ -195,11 +199,17 @@ class Connection:
     async def close(self) -> None:
         """Hang up. Calls in flight fail."""
         self._is_open = False
-        self.native.close()
+        self.close_links()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
-        await self.native.wait_closed()
+        for links in self._links:
+            await links.wait_closed()
+
+    def close_links(self) -> None:
+        """Hang up what goes by links, and dial no more."""
+        for links in self._links:
+            links.close()
 
     def now_ms(self) -> Millis:
         """Return the time by the node's clock."""
@@ -302,9 +312,12 @@ class Connection:
         return channel
 
     def _swift_channel(self) -> grpc.aio.Channel:
-        """Return the calls over the native protocol, if there is a link to the current node."""
+        """Return the calls over the native protocol, if there is a link to the current node that
+        takes more."""
         channel = self.native.channel(self.address)
-        return self._channel() if channel is None else cast(grpc.aio.Channel, channel)
+        if channel is None or len(channel.link.channels) >= CALLS_MAX:
+            return self._channel()
+        return cast(grpc.aio.Channel, channel)
 
     async def _meet(self) -> admin_pb2.NodeInfo:
         """Ask for a node until one answers or the time to connect is over."""
@@ -349,21 +362,36 @@ class Connection:
 
     def link_in(self, tasks: asyncio.TaskGroup, node: admin_pb2.NodeInfo) -> None:
         """Have links to the node that was met, and to others that will be, by tasks of a group."""
-        self.native.dial_in(tasks)
-        self.native.meet(node, self.address, is_alone=self.nodes.is_alone)
+        for links in self._links:
+            links.dial_in(tasks)
+        self._link_to(node, self.address)
 
-    def want_link(self) -> None:
-        """Look beside whether the current node takes links by now, if that is due."""
+    def _link_to(self, node: admin_pb2.NodeInfo, address: str) -> None:
+        for links in self._links:
+            links.meet(node, address, is_alone=self.nodes.is_alone)
+
+    @property
+    def _links(self) -> tuple[NodeLinks, NodeLinks]:
+        return self.native, self.publish_links
+
+    def want_link(self, links: NodeLinks) -> None:
+        """Look beside whether the current node takes such a link by now, if that is due."""
         address = self.address
-        if self.native.is_wanted(address):
-            self.native.run(address, self._meet_again(address))
+        if links.is_wanted(address):
+            links.run(address, self._meet_again(links, address))
 
-    async def _meet_again(self, address: str) -> None:
+    async def settle_link(self) -> None:
+        """Have a link for calls dialled if one is due; return when it stands, or in a moment. For
+        calls that go on for long."""
+        self.want_link(self.native)
+        await self.native.settled(self.address)
+
+    async def _meet_again(self, links: NodeLinks, address: str) -> None:
         """Try to have a link to a node, which may have been started anew."""
         with suppress(grpc.aio.AioRpcError):
             node = await self._ask(self.settings.connect_timeout_ms)
             if address == self._home and node.http_address:
-                await self.native.link(node, address, is_alone=self.nodes.is_alone)
+                await links.link(node, address, is_alone=self.nodes.is_alone)
 
     async def _watch_closely(self, address: str, *, was_alone: bool) -> None:
         """Notice sooner that a node hangs, now that there are others."""
@@ -390,7 +418,7 @@ class Connection:
                 await asyncio.sleep(backoff.next_ms(error) / 1_000)
             else:
                 backoff.reset()
-                self.native.meet(node, address, is_alone=self.nodes.is_alone)
+                self._link_to(node, address)
                 on_met(from_proto(node, NodeInfo))
 
     async def _lacks_tls(self, address: str, error: WaterclockError) -> bool:
@@ -406,7 +434,7 @@ class Connection:
     @property
     def is_ready(self) -> bool:
         """The node can be reached, as far as is known."""
-        if self.native.channel(self.address) is not None:
+        if any(links.find(self.address) is not None for links in self._links):
             return True
         channel = self._channels.get(self.address)
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY

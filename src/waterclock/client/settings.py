@@ -71,8 +71,8 @@ class ClientSettings:
 
     native: bool = True
     """Whether publishes and subscriptions go by the native protocol where a node offers it, over
-    its port for HTTP. It costs less for each message, and one connection more; else, and where the
-    port is not reached, all goes by gRPC."""
+    its port for HTTP. It costs less for each message, and one connection more for publishes and one
+    for all else; else, and where the port is not reached, all goes by gRPC."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

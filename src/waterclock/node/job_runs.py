@@ -5,8 +5,10 @@ is, and how it ended. Each is a record, `run/<name>`. All times are the node's, 
 a driver's machine does not matter. A driver that died tells nothing: its run is `silent` once it
 was not heard from for as long as it would have told several times.
 
-There is room for so many. If there are more, the oldest run of the topic that has most of them goes
-first: a job that is run every minute does not take the place of one that is run every night.
+There is room for so many. If there are more, one of the tenant that has most of them makes room,
+the new one counted: nobody takes the place of others. A tenant is what stands before the first dot
+of a topic. Of theirs the oldest of the topic that has most goes first, and one that goes on last: a
+job that is run every minute does not take the place of one that is run every night.
 """
 
 from collections import Counter
@@ -63,7 +65,7 @@ class JobRuns:
         )
         records: dict[str, bytes | None] = {RUN + run.name: msgspec.json.encode(run)}
         if known is None and len(self._runs) >= RUNS_MAX:
-            records[RUN + self._oldest().name] = None
+            records[RUN + self._spare(run).name] = None
         written = self._metadata.write(records)
         for key, value in records.items():
             if value is None:
@@ -72,12 +74,15 @@ class JobRuns:
         await self._metadata.wait_flushed(written)
         return run
 
-    def _oldest(self) -> JobRun:
+    def _spare(self, new: JobRun) -> JobRun:
         """Return the run that makes room for another."""
-        runs = Counter(each.topic for each in self._runs.values())
-        most = max(runs.values())
-        crowded = [each for each in self._runs.values() if runs[each.topic] == most]
-        return min(crowded, key=lambda each: (each.heard_ms, each.name))
+        counts = Counter(_tenant(each) for each in (*self._runs.values(), new))
+        most = max(counts[_tenant(each)] for each in self._runs.values())
+        theirs = [each for each in self._runs.values() if counts[_tenant(each)] == most]
+        limit_ms = self._clock.now_ms() - SILENT_MS
+        over = [each for each in theirs if each.state != "running" or each.heard_ms < limit_ms]
+        runs = Counter(each.topic for each in theirs)
+        return min(over or theirs, key=lambda each: (-runs[each.topic], each.heard_ms, each.name))
 
     def topic_of(self, name: str) -> str | None:
         """Return the topic of the run of that name, empty if it is of several; None if there is
@@ -95,6 +100,10 @@ class JobRuns:
             else each
             for each in runs
         ]
+
+
+def _tenant(run: JobRun) -> str:
+    return run.topic.partition(".")[0]
 
 
 def _check(given: JobRun) -> None:

@@ -25,6 +25,9 @@ AMOUNT_MAX = 1 << 50
 CONNECTIONS = "connections"
 CONNECTIONS_RETRY_MS = 1_000
 """When to try again for a connection: nobody knows when one ends."""
+LINKS_EACH = 2
+"""Of the native protocol for each connection that a principal may have: a client publishes over
+one, and calls over another."""
 
 _PER_S = 1_000
 """Thousandths in a unit, and milliseconds in a second: `rate * elapsed_ms` is in thousandths."""
@@ -104,8 +107,8 @@ class Usage:
         self.quotas = quotas
         self.connections = 0
         self.links = 0
-        """Connections of the native protocol, bounded by themselves: a client has one beside that
-        of gRPC, and does not know of two quotas."""
+        """Connections of the native protocol, bounded by themselves: a client has up to
+        `LINKS_EACH` beside that of gRPC, and does not know of two quotas."""
         self.unread = 0
         """Requests that wait for their turn to be read."""
         self._bytes = _bucket(quotas.bytes_per_s, now_ms)
@@ -165,7 +168,8 @@ class Usage:
     def open_connection(self, *, is_link: bool = False) -> None:
         """Count a connection; raises QuotaExceeded. You must `close_connection` it."""
         limit = self.quotas.connections
-        if limit is not None and (self.links if is_link else self.connections) >= limit:
+        count = self.links // LINKS_EACH if is_link else self.connections
+        if limit is not None and count >= limit:
             self._exceeded(CONNECTIONS, limit, CONNECTIONS_RETRY_MS)
         self._count(1, is_link=is_link)
 

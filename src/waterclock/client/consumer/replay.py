@@ -60,6 +60,7 @@ class Replay:
         if not begin.name:
             self._done.clear()
         while True:
+            await connection.settle_link()
             address = connection.address
             try:
                 async for batch in self._read(begin):

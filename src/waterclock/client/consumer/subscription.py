@@ -246,8 +246,7 @@ class Subscription:
         backoff = self._connection.backoff()
         give_up_at = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
         while True:
-            self._connection.want_link()
-            await self._connection.native.settled(self._connection.address)
+            await self._connection.settle_link()
             address = self._connection.address
             error = await self._run_stream(self._session, address)
             _log.debug("stream_ended subscription=%r address=%s error=%r", self, address, error)
@@ -325,7 +324,7 @@ class Subscription:
     def _has_link(self) -> bool:
         """Return whether there is a link to the node by now; have it dialled if that is due."""
         connection = self._connection
-        connection.want_link()
+        connection.want_link(connection.native)
         return connection.native.find(connection.address) is not None
 
     async def _time_to_write(self, session: Session) -> None:

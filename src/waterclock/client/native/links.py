@@ -1,16 +1,18 @@
 """The links of a client to nodes that offer the native protocol.
 
-Each node says where its HTTP is, and the same port takes links. One is dialled when a node is met,
-and again when it was lost and is wanted. gRPC serves meanwhile: nobody waits for a port that
-swallows what is sent to it, and what goes on for long moves to the link once there is one. What
-answers may be another node, if the one that was met is reached through a tunnel, at a port that was
-mapped, or at one that processes share; so it is asked for its name and since when it runs, which
-must be the same. Where there is none, for whatever reason (an older node, a proxy, a closed port),
-everything goes by gRPC, which also says what is wrong with a credential.
+Each node says where its HTTP is, and the same port takes links. One is dialled when it is wanted
+for the first time, with each node that is met from then on, and again when it was lost and is
+wanted. gRPC serves meanwhile: nobody waits for a port that swallows what is sent to it, and what
+goes on for long moves to the link once there is one. What answers may be another node, if the one
+that was met is reached through a tunnel, at a port that was mapped, or at one that processes share;
+so it is asked for its name and since when it runs, which must be the same. Where there is none, for
+whatever reason (an older node, a proxy, a closed port), everything goes by gRPC, which also says
+what is wrong with a credential.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -54,11 +56,13 @@ _log = logging.getLogger("waterclock.client")
 
 
 class NodeLinks:
-    """Links by the addresses of their nodes."""
+    """Links for one use, by the addresses of their nodes."""
 
     def __init__(self, credential: Credential | None, *, is_enabled: bool) -> None:
         self._credential = credential
         self._is_enabled = is_enabled
+        self._is_used = False
+        """One was wanted: who only publishes has no link for calls, and the other way round."""
         self._tasks: asyncio.TaskGroup | None = None
         self._channels: dict[str, NativeChannel] = {}
         self._dials: dict[str, asyncio.Task[None]] = {}
@@ -85,9 +89,14 @@ class NodeLinks:
         return channel if channel is not None and channel.link.is_up else None
 
     def meet(self, node: NodeInfo, address: str, *, is_alone: bool) -> None:
-        """Have a link to a node that was found at an address, if it offers one: soon, beside."""
-        if self._is_enabled and node.http_address and self.channel(address) is None:
+        """Have a link to a node that was found at an address, if it offers one: soon, beside; or
+        once one is wanted, if none was so far."""
+        if not self._is_enabled or not node.http_address or self.channel(address) is not None:
+            return
+        if self._is_used:
             self.run(address, self.link(node, address, is_alone=is_alone))
+        else:
+            self._dialled_at[address] = -math.inf
 
     def run(self, address: str, work: Coroutine[None, None, None]) -> None:
         """Do something that makes a link to a node, beside, unless that is being done already."""
@@ -134,7 +143,9 @@ class NodeLinks:
             await asyncio.wait([dialling], timeout=SETTLE_S)
 
     def is_wanted(self, address: str) -> bool:
-        """Return whether a node is to be met again, as there is no link to it; once in a while."""
+        """Return whether a node is to be met again, as there is no link to it: at first, and then
+        once in a while."""
+        self._is_used = True
         dialled_at = self._dialled_at.get(address)
         if dialled_at is None or address in self._dials or self.channel(address) is not None:
             return False

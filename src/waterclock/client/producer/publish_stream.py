@@ -1,5 +1,6 @@
-"""The way that batches are published: over the link to the current node (`client/native/`), or if
-there is none over a stream of gRPC. Either way responses are matched to batches by number.
+"""The way that batches are published: over a link of their own to the current node
+(`client/native/`), or if there is none over a stream of gRPC, which ends when there is one. Either
+way responses are matched to batches by number.
 
 A call of gRPC for each batch would cost twice as much, here and there. The node appends the batches
 of a link or stream in the order they come, and what is wrong with one is its answer. If it breaks,
@@ -32,6 +33,8 @@ class PublishStream:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._stream: _Stream | None = None
+        self._is_stopgap = False
+        """The stream was opened as there was no link."""
         self._address = ""
         self._sequence = 0
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -53,7 +56,7 @@ class PublishStream:
     def leave(self, address: str) -> None:
         """Open the next stream elsewhere, and send there what a node has not answered: it failed
         at something."""
-        self._connection.native.drop(address)
+        self._connection.publish_links.drop(address)
         if self._stream is not None and self._address == address:
             stream = self._stream
             self._break(Unreachable(f"{address} was left for another node"))
@@ -67,8 +70,9 @@ class PublishStream:
         """
         link = self._link()
         if link is not None and fits(batch.ByteSize()):
+            self._end_stopgap()
             return await self._publish_over(link, batch, timeout_ms)
-        self._connection.want_link()
+        self._connection.want_link(self._connection.publish_links)
         stream = self._stream or self._open()
         self._sequence += 1
         sequence = self._sequence
@@ -89,7 +93,7 @@ class PublishStream:
             self._waiting.pop(sequence, None)
 
     def _link(self) -> NodeLink | None:
-        return self._connection.native.find(self._connection.address)
+        return self._connection.publish_links.find(self._connection.address)
 
     async def _publish_over(
         self, link: NodeLink, batch: broker_pb2.PublishBatchRequest, timeout_ms: float
@@ -113,11 +117,19 @@ class PublishStream:
 
     def _open(self) -> _Stream:
         self._address = self._connection.address
+        self._is_stopgap = self._link() is None
         self._stream = self._connection.broker.PublishStream()
         task = self._tasks.create_task(self._run(self._stream))
         self._owners.add(task)
         task.add_done_callback(self._owners.discard)
         return self._stream
+
+    def _end_stopgap(self) -> None:
+        """Batches go by a link by now: one more call that only waits is of no use."""
+        stream = self._stream
+        if stream is not None and self._is_stopgap and not self._waiting:
+            self._break(Unreachable(f"{self._address} has a link"))
+            stream.cancel()
 
     def _give_up(self, stream: _Stream) -> None:
         """Nothing has come of a batch for too long: end the stream it went by."""

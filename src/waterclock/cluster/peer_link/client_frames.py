@@ -27,6 +27,8 @@ CALL: Final = 1
 AUTHORIZATION_BYTES_MAX: Final = 15 << 10
 """As much as a head of HTTP has room for."""
 METADATA_MAX: Final = 32
+CALLS_MAX: Final = 1_000
+"""Calls of one connection at once, as over gRPC."""
 
 _LOGIN: Final = Struct(">BIII")
 _DEADLINE: Final = Struct(">IB")

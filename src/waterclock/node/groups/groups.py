@@ -35,6 +35,7 @@ from waterclock.model.errors import (
 from waterclock.model.names import DEAD_LETTERS, check_name, is_own
 from waterclock.model.views import GroupInfo
 from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.detached import run_detached
 from waterclock.node.groups.host import GroupHost
 from waterclock.node.groups.logs import GroupLogs
 from waterclock.node.groups.partition import GroupPartition, cursor_from
@@ -131,7 +132,7 @@ class Groups:
         self._topics.on_updated.append(self._topic_updated)
         self._topics.on_deleted.append(self._topic_deleted)
         if self._replicated is None:
-            self._topics.records_of.append(self._records_of)
+            self._topics.records_of.append(lambda each: records_of_topic(self._metadata, each.name))
             orphans = self._take_up(self._metadata)
             await self._metadata.put_many(orphans)
             await self.save_all()
@@ -278,7 +279,12 @@ class Groups:
         await self._started.wait()
         self._shards.metadata_of(group)
         found, made_partitions = await self._ensure_topic(topic)
-        host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
+        host = self._hosts.get((topic, group))
+        if host is None:
+            if self._tasks is None:
+                raise Stopping("the node is stopping")
+            # Also if whoever asks goes meanwhile: by then its records may be written.
+            host = await run_detached(self._tasks, self._make(found, group, start, start_ms))
         session = await host.join(name, credit=credit)
         session.made_partitions = made_partitions
         return session
@@ -292,8 +298,7 @@ class Groups:
     async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
         metadata = self._shards.metadata_of(group)
         async with self._lock(metadata):
-            host = self._hosts.get((topic.name, group))
-            if host is not None:
+            if (host := self._hosts.get((topic.name, group))) is not None:
                 return host
             folder = folder_of(metadata, topic.name, group)
             if folder not in ("", topic.folder) and not self._topics.was_deleted(folder):
@@ -423,9 +428,6 @@ class Groups:
         for partition in topic.partitions:
             self._logs.drop(partition)
 
-    def _records_of(self, topic: Topic) -> Records:
-        return records_of_topic(self._metadata, topic.name)
-
     def _of_topic(self, topic: str) -> list[GroupHost]:
         return [host for host in self._hosts.values() if host.topic == topic]
 
@@ -433,8 +435,7 @@ class Groups:
 
     def list(self, topic: str = "") -> list[GroupInfo]:
         """Return all groups, or those of a topic."""
-        hosts = [host for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
-        return [host.info() for host in hosts]
+        return [host.info() for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
 
     def hosts(self) -> Iterable[GroupHost]:
         """Return every group's host, for what they count."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from grpc.aio import EOF
 
-from waterclock.cluster.peer_link.channels import Channel
+from waterclock.cluster.peer_link.channels import PIECE_BYTES, Channel
 from waterclock.cluster.peer_link.client_frames import CallEnd, CallOpening
 from waterclock.cluster.peer_link.frames import BadFrame
 from waterclock.cluster.remote_calls import END, ended, message
@@ -68,18 +68,27 @@ class ClientCall(CallChannel):
         self.hear(body[at:], is_last=is_last)
 
     async def _serve(self, method: ServedMethod, opening: CallOpening) -> None:
-        context = CallContext(self, self._link, opening)
+        context, last = CallContext(self, self._link, opening), b""
         try:
             async with asyncio.timeout(opening.left_ms / 1_000 if opening.left_ms else None):
                 answer = await method.handle(None, context)
-            last = b"" if method.serialize is None else message(method.serialize(answer))
+                if method.serialize is not None:
+                    last = message(method.serialize(answer))
+                if len(last) > PIECE_BYTES:
+                    await self.answer(last)
+                    last = b""
         except Aborted:
-            last = b""
+            pass
         except TimeoutError:
+            if self.channel.is_blocked:  # an end would not be taken, either
+                self.channel.cancel("the deadline has passed")
+                return
             last, context.end = b"", CallEnd(DEADLINE_EXCEEDED, "the deadline has passed")
         except Exception as error:
             status = status_of(error, opening.method)
             last, context.end = b"", CallEnd(status.code.value[0], status.details)
+        # It counts until what it says before its end is taken: without credit that is kept.
+        await self._until_drained()
         self.on_failed = None
         end = context.end
         is_well = not end.code and not end.metadata

@@ -12,7 +12,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from waterclock.cluster.peer_link.channels import Channel
-from waterclock.cluster.peer_link.client_frames import CALL, CALLS, OF_CLIENTS, PUBLISHES, Login
+from waterclock.cluster.peer_link.client_frames import (
+    CALL,
+    CALLS,
+    CALLS_MAX,
+    OF_CLIENTS,
+    PUBLISHES,
+    Login,
+)
 from waterclock.cluster.peer_link.frames import (
     BadFrame,
     Decoder,
@@ -39,8 +46,6 @@ HEARTBEAT_MS_MAX: Final = 20_000
 HEARTBEAT_MS_MIN: Final = 200
 BLOCKED_S: Final = 30.0
 """How long a client may read nothing of what it is sent."""
-CALLS_MAX: Final = 1_000
-"""Calls of one connection at once, as over gRPC."""
 ENDING_S: Final = 1.0
 REFUSED_S: Final = 5.0
 """How long a client whose principal may not go on is told so."""

@@ -103,12 +103,14 @@ class StreamsApi:
 
     def _put_plain(self, request: Request) -> Answered | None:
         """Send the short way, which is for what is sent most; None if it is not so simple."""
+        if not request.body.isascii():
+            return None
         try:
             body = decode_send(request.body)
         except (ValueError, RecursionError):
             return None
         raw, stream = body.message, body.stream_id
-        if type(raw) is not Raw or body.is_special or not request.body.isascii():
+        if type(raw) is not Raw or body.is_special:
             return None
         content = bytes(raw)
         if len(content) > self.config.message_bytes_max:

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from waterclock.model.errors import Fenced, NotLeader, Stopping, Unavailable, Unreachable
 from waterclock.node.task_groups import task_group
-from waterclock.server.access import CALLER
+from waterclock.server.access import CALLER, Demand
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.cluster.calls.answering import RemoteMethod
 from waterclock.server.cluster.calls.forwarded_request import principal_of, texts_of
@@ -80,15 +80,21 @@ class Forwarding:
 
     def permit(self, method: str, request: Message, texts: bytes) -> None:
         """Raise Forbidden if a client of another node, with these rights, may not use what it
-        names: the records of that node may be older than ours."""
+        names, or make it where it says: the records of that node may be older than ours."""
         row = METHODS[method]
         if not texts or row.named is None:
             return
         what, field = row.named
-        name, kind = str(reader_of(request)(field)), row.needs.kind
+        read, kind = reader_of(request), row.needs.kind
+        name = str(read(field))
         topic = self._topics_of[what](name)
-        if topic is not None and kind is not None:
+        if kind is None:
+            return
+        if topic is not None:
             named_demand(kind, what, name, topic).check(principal_of(texts))
+        elif row.needs.topic is not None:
+            # That node may have let it in for the topic of one that is not there any more.
+            Demand(kind, read(row.needs.topic) or None).check(principal_of(texts))
 
     # One request, one answer
 
