@@ -21,6 +21,7 @@ from hypothesis import settings
 import waterclock.server  # noqa: F401 - before gRPC is loaded: it sets what gRPC reads then
 from tests.kit import needs
 from tests.kit.examples import FULL, examples
+from waterclock.node.schedule import recurrence_steps
 from waterclock.runtime.structured_log import StandardErrorHandler
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ os.environ.setdefault("WATERCLOCK_SPARK_ARCHIVE", "off")
 # For every JVM that is started by whatever: all of them are over before well compiled code, or a
 # collector with threads of its own, has paid for itself.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A disk with other work to do may take more than a second for what a recurrence writes. Tests that
+# are about a partition that does not answer say themselves how long it is waited for.
+recurrence_steps.PATIENCE_S = 60.0
 
 SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 """Node ids CI may skip, each with a comment why; a test nobody runs proves nothing."""
