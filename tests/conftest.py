@@ -56,6 +56,9 @@ SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 OFFLINE = "Skipped: offline:"
 """A server of somebody else's that is not in the cache, and its registry does not answer."""
 
+NO_AIO = "Skipped: no AIO:"
+"""A kernel or sandbox that runs no fsyncs for us, or has no disk for that (`tests/kit/aio.py`)."""
+
 TEST_S = 120
 """How long an `async def` test may take: one that waits for ever fails, and says where."""
 
@@ -161,7 +164,7 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     # An expected failure also reports as skipped; it ran, and xfail_strict watches it.
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-        if not str(reason).startswith(OFFLINE):
+        if not str(reason).startswith((OFFLINE, NO_AIO)):
             _skipped[report.nodeid] = str(reason)
 
 
