@@ -4,7 +4,6 @@ Used for the peers and for our own node alike, so that all are treated the same.
 """
 
 import os
-import random
 import shlex
 import signal
 import socket
@@ -15,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.peers.cache import Absent
+from benchmarks.peers.ports import free_in_a_row
 
 START_S_MAX = 600
 """A bound for what hangs: three JVMs that start at once on two busy cores take minutes."""
 STOP_S_MAX = 20
 POLL_S = 0.02
-PORTS = (10_240, 32_768)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 Check = Callable[[], bool]
@@ -120,13 +119,10 @@ def free_port() -> int:
     """Give a loopback port that is free now, and stays so while its server is away.
 
     Not one of those that the system gives to outgoing connections: one of them could take it, also
-    the connection to the server itself, which the system then connects to its own end.
+    the connection to the server itself, which the system then connects to its own end. And none
+    that was given before, or is given to another worker of the tests.
     """
-    while True:
-        port = random.SystemRandom().randrange(*PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    return free_in_a_row(1)
 
 
 def is_listening(port: int) -> bool:

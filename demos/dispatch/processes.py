@@ -8,17 +8,17 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from waterclock.cli.commands.cluster.plan import LOOPBACK, free_ports
 from waterclock.model.errors import BadInput, Unavailable
 
 ENVIRON = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -114,13 +114,15 @@ class OwnRedis:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
+        self._held = ExitStack()
+        """Its port, until it has ended."""
         self.address = ""
 
     async def __aenter__(self) -> "OwnRedis":
         program = shutil.which("redis-server")
         if program is None:
             raise BadInput(NO_REDIS)
-        port = _free_port()
+        (port,) = free_ports(LOOPBACK, 1, self._held)
         settings = {**REDIS_SETTINGS, "port": str(port), "dir": str(self._folder)}
         flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
         log = self._folder / "redis.log"
@@ -151,6 +153,7 @@ class OwnRedis:
             if self._process.returncode is None:
                 self._process.terminate()
             await self._process.wait()
+        self._held.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +230,6 @@ class Processes:
     async def kill(self) -> None:
         """End everybody at once."""
         await asyncio.gather(*(process.kill() for process in (*self.workers, *self.dispatchers)))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def _listens(port: int) -> bool:

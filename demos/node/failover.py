@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from demos.node.node_process import NodeProcess
@@ -25,11 +25,13 @@ async def fail_over(
     program = shutil.which(PROGRAM)
     if program is None:
         return FailedOver(missing=HOW_TO_GET)
-    client_port, peer_port, *gossip_ports = free_ports(LOOPBACK, 2 + NODES)
-    endpoint = f"{LOOPBACK}:{client_port}"
-    etcd = LocalEtcd(program, folder / "etcd", endpoint, f"{LOOPBACK}:{peer_port}")
-    seeds = ",".join(f"{LOOPBACK}:{port}" for port in gossip_ports)
-    async with running_etcd(etcd, show), AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
+        held = stack.enter_context(ExitStack())
+        client_port, peer_port, *gossip_ports = free_ports(LOOPBACK, 2 + NODES, held)
+        endpoint = f"{LOOPBACK}:{client_port}"
+        etcd = LocalEtcd(program, folder / "etcd", endpoint, f"{LOOPBACK}:{peer_port}")
+        await stack.enter_async_context(running_etcd(etcd, show))
+        seeds = ",".join(f"{LOOPBACK}:{port}" for port in gossip_ports)
         nodes = {}
         for number, port in enumerate(gossip_ports, start=1):
             name = f"node-{number}"

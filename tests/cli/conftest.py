@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ def waterclock() -> Waterclock:
         return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="waterclock")
 
     return run
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """Return what holds ports until the test is over, as a command does until it ends."""
+    with ExitStack() as held:
+        yield held
 
 
 @pytest.fixture

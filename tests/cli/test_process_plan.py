@@ -22,6 +22,7 @@ from waterclock.cli.commands.processes.plan import (
     shared_ports,
 )
 from waterclock.cli.commands.processes.restarts import DELAYS_S, WELL_S, Restarts
+from waterclock.cli.commands.processes.supervisor import ProcessGroup, run_processes
 from waterclock.cluster.coordinator.records import (
     DrainRecord,
     Keys,
@@ -33,6 +34,7 @@ from waterclock.cluster.coordinator.store import Store
 from waterclock.model.config import Config, load_config
 from waterclock.model.errors import BadConfig, BadInput
 from waterclock.runtime import supervisor
+from waterclock.server.cluster.processes.journal import Journal
 from waterclock.server.cluster.processes.metrics import merged
 
 KEYS = Keys("waterclock")
@@ -70,9 +72,9 @@ def test_nodes_elsewhere_are_refused(setting):
         check_alone(config_of(**setting))
 
 
-def test_each_process_has_a_folder_of_its_own_the_first_the_data_folder():
+def test_each_process_has_a_folder_of_its_own_the_first_the_data_folder(held):
     config = config_of(node__data_folder="/data")
-    processes = plan(config, 3)
+    processes = plan(config, 3, held)
 
     data = [str(each.data) for each in processes]
     assert data == ["/data", "/data/processes/2", "/data/processes/3"]
@@ -96,6 +98,22 @@ def test_ports_are_held_against_others_and_given_to_processes():
             taken = config_of(cluster__grpc_port=0, cluster__http_port=ports.http)
             with pytest.raises(BadConfig, match="cannot listen"), shared_ports(taken):
                 pass
+
+
+def test_ports_of_gossip_are_held_while_the_processes_run(tmp_path, monkeypatch):
+    drawn: list[str] = []
+
+    async def run(group: ProcessGroup, journal: Journal) -> None:
+        drawn.extend(each.process.gossip for each in group._children)
+        for address in drawn:
+            with closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+
+    monkeypatch.setattr(ProcessGroup, "run", run)
+    config = config_of(node__data_folder=str(tmp_path), cluster__grpc_port=0, cluster__http_port=0)
+    run_processes(config, 2, [], as_json=True)
+
+    assert len(drawn) == 2
 
 
 def test_a_process_is_started_again_at_once_then_later_then_not():

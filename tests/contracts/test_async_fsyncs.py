@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.kit.aio import folder_with_aio
 from tests.kit.async_fsyncs import SimulatedKernel, ThreadKernel
 from tests.kit.disk import SimulatedFolder
 from waterclock.model.errors import StorageFailed
@@ -56,17 +58,20 @@ class On:
 
 @pytest.fixture(params=["aio", "threads", "simulated"])
 def on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[On]:
-    if request.param == "simulated":
-        simulated = SimulatedKernel()
-        found = On(simulated, SimulatedFolder(), simulated.end_all)
-    else:
-        kernel = aio_at(tmp_path) if request.param == "aio" else ThreadKernel()
-        if kernel is None:
-            pytest.skip("this kernel, sandbox or file system has no AIO for us")
-        found = On(kernel, OsFolder(tmp_path / "log"), lambda: None)
-    yield found
-    found.kernel.close()
-    found.folder.close()
+    with ExitStack() as stack:
+        if request.param == "simulated":
+            simulated = SimulatedKernel()
+            found = On(simulated, SimulatedFolder(), simulated.end_all)
+        elif request.param == "threads":
+            found = On(ThreadKernel(), OsFolder(tmp_path / "log"), lambda: None)
+        else:
+            disk = stack.enter_context(folder_with_aio(tmp_path))
+            kernel = aio_at(disk)
+            assert kernel is not None
+            found = On(kernel, OsFolder(disk / "log"), lambda: None)
+        yield found
+        found.kernel.close()
+        found.folder.close()
 
 
 async def test_the_loop_hears_of_each_that_has_ended_once(on: On):

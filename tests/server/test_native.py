@@ -420,7 +420,8 @@ async def test_who_is_not_known_is_not_let_in(tmp_path):
             writer.close()
 
 
-async def test_what_a_revoked_client_sends_yet_is_refused_and_not_kept(tmp_path):
+async def test_what_a_revoked_client_sends_yet_is_refused_and_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(native_link, "REFUSED_S", 60.0)
     async with secured(tmp_path) as (server, secure):
         link = await logged_in(server, credential_of(secure, publish="orders"))
         await link.publish(batch(b"a"))

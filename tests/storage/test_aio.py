@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.aio import folder_with_aio
 from tests.storage.test_file_system import mounted
 from waterclock.model.errors import StorageFailed
 from waterclock.storage.folders import aio
@@ -20,17 +21,22 @@ GRACE_S = 30
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[OsFolder]:
-    folder = OsFolder(tmp_path / "log")
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with folder_with_aio(tmp_path) as path:
+        yield path
+
+
+@pytest.fixture
+def folder(disk: Path) -> Iterator[OsFolder]:
+    folder = OsFolder(disk / "log")
     yield folder
     folder.close()
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Iterator[AioFsyncs]:
-    found = aio_at(tmp_path)
-    if found is None:
-        pytest.skip("this kernel, sandbox or file system has no AIO for us")
+def found(disk: Path) -> Iterator[AioFsyncs]:
+    found = aio_at(disk)
+    assert found is not None
     yield found
     found.close()
 

@@ -93,6 +93,8 @@ def test_a_skip_fails_ci_by_name_and_passes_at_home(plant):
     plant("test_call.py", "import pytest\ndef test_x(): pytest.skip('later')")
     # A registry that does not answer is nobody's fault.
     plant("test_offline.py", "import pytest\ndef test_x(): pytest.skip('offline: no registry')")
+    # Nor is a kernel that lacks what nodes do without.
+    plant("test_aio.py", "import pytest\ndef test_x(): pytest.skip('no AIO: a sandbox')")
     # It ran and failed as foretold, which is no skip.
     expected = "import pytest\n@pytest.mark.xfail\ndef test_x(): assert False"
     folder = plant("test_xfail.py", expected)

@@ -10,7 +10,7 @@ import json
 import shutil
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -65,10 +65,11 @@ class LocalEtcd:
         return self.folder.with_suffix(".log")
 
 
-def etcd_for(config: "Config", *, is_wanted: bool | None) -> LocalEtcd | None:
+def etcd_for(config: "Config", held: ExitStack, *, is_wanted: bool | None) -> LocalEtcd | None:
     """Return the etcd to be started; None: there is none, or the nodes have one, or none is wanted.
 
-    Wanted is None if nobody said; if it is True and there is none, BadConfig is raised.
+    Wanted is None if nobody said; if it is True and there is none, BadConfig is raised. Its ports
+    are held until the end of `held`.
     """
     if is_wanted is False or config.cluster.etcd:
         return None
@@ -78,7 +79,7 @@ def etcd_for(config: "Config", *, is_wanted: bool | None) -> LocalEtcd | None:
             raise BadConfig("cluster.etcd", HOW_TO_GET)
         return None
     host = local_host(config)
-    client_port, peer_port = free_ports(host, 2)
+    client_port, peer_port = free_ports(host, 2, held)
     folder = Path(config.node.data_folder).absolute() / "etcd"
     return LocalEtcd(program, folder, address_of(host, client_port), address_of(host, peer_port))
 

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,19 +55,20 @@ def run_local_cluster(
     from waterclock.security.folder import folder_in_use
 
     secured = folder_in_use(config)
-    nodes = plan(config, count)
     secure = None if secured is None else secured.path.absolute()
-    etcd = etcd_for(config, is_wanted=has_topics)
-    endpoint = "" if etcd is None else etcd.endpoint
-    children = [
-        NodeChild(
-            node, command(node, nodes, given, secure, endpoint), COLOURS[index % len(COLOURS)]
-        )
-        for index, node in enumerate(nodes)
-    ]
-    cluster = LocalCluster(config, children, secure, etcd, as_json=as_json)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(cluster.run())
+    with ExitStack() as held:
+        nodes = plan(config, count, held)
+        etcd = etcd_for(config, held, is_wanted=has_topics)
+        endpoint = "" if etcd is None else etcd.endpoint
+        children = [
+            NodeChild(
+                node, command(node, nodes, given, secure, endpoint), COLOURS[index % len(COLOURS)]
+            )
+            for index, node in enumerate(nodes)
+        ]
+        cluster = LocalCluster(config, children, secure, etcd, as_json=as_json)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(cluster.run())
 
 
 class NodeChild(Child):

@@ -1,7 +1,8 @@
 """The nodes of a cluster on this machine: names, folders and ports, and how each is started.
 
 Ports of one kind follow each other, from the one that a single node would have; 0 takes free ones.
-All nodes share one secure folder, that of the data folder, as nodes of one cluster must.
+Those that must be known before a node has them are held for it until the command ends, also while
+it is away. All nodes share one secure folder, that of the data folder, as those of a cluster must.
 """
 
 import errno
@@ -23,7 +24,9 @@ PORT_MAX = 65_535
 LOOPBACK = "127.0.0.1"
 _PORT_MIN = 10_240
 _GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_GIVEN_USUALLY = 32_768
+_GIVEN_USUALLY = (32_768, 60_999)
+_ENOUGH_PORTS = 1_000
+"""To draw from: of fewer, a machine with many nodes may have none left."""
 _WILDCARDS = ("0.0.0.0", "::")
 _ON_ONE_MACHINE = ("--set", "cluster.preset=local")
 
@@ -39,13 +42,14 @@ class LocalNode(NamedTuple):
     """Where it gossips."""
 
 
-def plan(config: "Config", count: int) -> list[LocalNode]:
-    """Return so many nodes; raise BadConfig if a port that one would have is taken."""
+def plan(config: "Config", count: int, held: ExitStack) -> list[LocalNode]:
+    """Return so many nodes; raise BadConfig if a port that one would have is taken. Ports that were
+    drawn are held until the end of `held`."""
     cluster, host = config.cluster, local_host(config)
     gossip_ports = (
         _consecutive("cluster.gossip_port", host, cluster.gossip_port, count, check=_check_gossip)
         if cluster.gossip_port
-        else free_ports(host, count)
+        else free_ports(host, count, held)
     )
     grpc_ports = _consecutive("cluster.grpc_port", host, cluster.grpc_port, count)
     http_ports = _consecutive("cluster.http_port", host, cluster.http_port, count)
@@ -130,36 +134,48 @@ def _check_gossip(setting: str, host: str, port: int) -> None:
         packets.bind((host, port))
 
 
-def free_ports(host: str, count: int) -> list[int]:
+def free_ports(host: str, count: int, held: ExitStack) -> list[int]:
     """Return ports that are free for packets and for streams, as gossip needs them.
 
-    None is of those that the system gives to connections: one of them could take a port of a node
-    before the node does.
+    Until the end of `held` nobody else draws them, and the system gives none to a connection: each
+    is bound here. It does not listen, so on Linux a process of ours may take it all the same, with
+    SO_REUSEADDR, as all servers do; elsewhere it may not, and none is held.
     """
     chance = random.SystemRandom()
-    below = _first_given()
+    among = _drawn_from()
     ports: list[int] = []
-    with ExitStack() as held:
+    with ExitStack() as drawn:
         while len(ports) < count:
-            port = chance.randrange(_PORT_MIN, below)
+            port = chance.choice(among)
+            streams = drawn.enter_context(_socket(host, socket.SOCK_STREAM))
             try:
-                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                    held.enter_context(_socket(host, kind)).bind((host, port))
+                with _socket(host, socket.SOCK_DGRAM) as packets:
+                    streams.bind((host, port))
+                    packets.bind((host, port))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
+                streams.close()
                 continue
+            # Only now: bound with it, two commands could draw the same one.
+            streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             ports.append(port)
+        if sys.platform == "linux":
+            held.enter_context(drawn.pop_all())
     return ports
 
 
-def _first_given() -> int:
-    """Return the first port that the system gives to connections."""
+def _drawn_from() -> range:
+    """Return ports the system gives to no connection: one could take a port of a node before the
+    node does. Where it gives nearly all, all of them: what is bound here it does not give."""
     try:
-        first = int(_GIVEN_PORTS.read_text().split()[0])
-    except (OSError, ValueError, IndexError):  # another system, or a /proc that is hidden
-        return _GIVEN_USUALLY
-    return first if first > _PORT_MIN else PORT_MAX
+        first, last = map(int, _GIVEN_PORTS.read_text().split())
+    except (OSError, ValueError):  # another system, or a /proc that is hidden
+        first, last = _GIVEN_USUALLY
+    for ports in (range(_PORT_MIN, first), range(last + 1, PORT_MAX + 1)):
+        if len(ports) >= _ENOUGH_PORTS:
+            return ports
+    return range(_PORT_MIN, PORT_MAX + 1)
 
 
 def _socket(host: str, kind: socket.SocketKind) -> socket.socket:

@@ -69,8 +69,9 @@ def check_alone(config: "Config") -> None:
             )
 
 
-def plan(config: "Config", count: int) -> list[Process]:
-    """Return so many processes; raises BadConfig if a port that one would have is taken."""
+def plan(config: "Config", count: int, held: ExitStack) -> list[Process]:
+    """Return so many processes; raises BadConfig if a port that one would have is taken. Ports that
+    were drawn are held until the end of `held`."""
     data, host = Path(config.node.data_folder), config.server.host
     first = config.cluster.process_http_port
     ports = [first + index if first else 0 for index in range(count)]
@@ -79,7 +80,7 @@ def plan(config: "Config", count: int) -> list[Process]:
         raise BadConfig("cluster.process_http_port", problem)
     for port in filter(None, ports):
         check_free("cluster.process_http_port", host, port)
-    gossip = free_ports(LOOPBACK, count)
+    gossip = free_ports(LOOPBACK, count, held)
     return [
         Process(
             number,

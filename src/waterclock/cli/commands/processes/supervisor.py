@@ -61,7 +61,7 @@ def run_processes(config: "Config", count: int, given: Sequence[str], *, as_json
         begin_run(journal.store, config.cluster.name, count)
         journal.save(journal.store.changes_since(moment))
         ports = held.enter_context(shared_ports(config))
-        processes = plan(config, count)
+        processes = plan(config, count, held)
         children = [
             ProcessChild(each, COLOURS[index % len(COLOURS)])
             for index, each in enumerate(processes)
