@@ -290,8 +290,7 @@ class Groups:
         return session
 
     async def _ensure_topic(self, topic: str) -> Ensured:
-        # The node's own are read like others, and made by the node alone.
-        if is_own(topic):
+        if is_own(topic):  # read like others, and made by the node alone
             return Ensured(self._topics.get(topic))
         return await self._topics.ensure(topic)
 
