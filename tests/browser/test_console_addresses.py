@@ -72,9 +72,9 @@ def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(
     console.ask("POST", "/topics/soon/messages", {"value": "in ten minutes", "delay": "10m"})
     console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})
     console.go("schedule?topic=soon", "in forty minutes")
-    console.do(
-        "[...document.querySelectorAll('.bars button')].find((e) => / 1$/m.test(e.title)).click()"
-    )
+    bar = "[...document.querySelectorAll('.bars button')].find((e) => / 1$/m.test(e.title))"
+    console.wait(f"!!{bar}")  # the bars may come after the list
+    console.do(f"{bar}.click()")
     console.page.wait("!document.body.innerText.includes('in forty minutes')")
     assert "from=" in asked(console)
     shared(console)
