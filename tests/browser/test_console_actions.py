@@ -38,6 +38,12 @@ def test_a_message_is_made_published_seen_and_its_digits_stay(console):
     console.wait("$('dialog .message').innerText.includes('\"n\": 12345678901234567890')")
 
 
+def waiting(console: Console, topic: str) -> list[str]:
+    """Give the values of what is to come."""
+    found = console.ask("GET", f"/topics/{topic}/scheduled?values=true")["scheduled"]
+    return [each["value"] for each in found]
+
+
 def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     for number in range(3):
         body = {"value": f"wake {number}", "key": f"k{number}", "delay": "2h"}
@@ -56,14 +62,15 @@ def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     console.submit(at="2099-01-02T03:04:05")
     console.page.wait("!document.body.innerText.includes('wake 1')")
     console.shows("2099-01-02")
-    left = console.ask("GET", "/topics/clock/scheduled?values=true")["scheduled"]
-    assert [each["value"] for each in left] == ["wake 2"]
+    console.until(lambda: waiting(console, "clock") == ["wake 2"])
 
     console.do("press('New…')")
     console.do("fill('rule', '0 9 * * MON'); fill('zone', 'Europe/Berlin')")
     console.shows("Next ten times")
     console.submit(name="weekly", topic="clock", value="report")
-    console.shows("weekly")
+    console.wait(
+        "[...document.querySelectorAll('main button')].some((e) => e.textContent === 'weekly')"
+    )
     console.do("press('weekly')")
     console.wait("document.querySelectorAll('dialog li').length === 10")
     assert console.do("return $('dialog li').innerText").startswith("Mon")
