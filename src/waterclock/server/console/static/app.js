@@ -4,23 +4,32 @@ import { h, put, toast } from "./dom.js";
 import { span } from "./format.js";
 import { redrawAll } from "./plot.js";
 import { is, may, who } from "./rights.js";
+// All pages come at first: one that is chosen while the node is away is there as well.
+import { audit } from "./audit.js";
+import { cluster } from "./cluster.js";
+import { deadLetters } from "./dead_letters.js";
+import { groups } from "./groups.js";
+import { jobs } from "./jobs.js";
 import { overview } from "./overview.js";
+import { schedule } from "./schedule.js";
+import { streams } from "./streams.js";
+import { topics } from "./topics.js";
 
 const app = document.getElementById("app");
 const PAGES = [
-  ["", "Overview", async () => overview],
-  ["topics", "Topics", async () => (await import("./topics.js")).topics],
-  ["schedule", "Schedule", async () => (await import("./schedule.js")).schedule],
-  ["groups", "Groups", async () => (await import("./groups.js")).groups],
-  ["dead-letters", "Dead letters", async () => (await import("./dead_letters.js")).deadLetters],
-  ["streams", "Streams", async () => (await import("./streams.js")).streams],
-  ["cluster", "Cluster", async () => (await import("./cluster.js")).cluster, () => may("read")],
-  ["jobs", "Jobs", async () => (await import("./jobs.js")).jobs],
-  ["audit", "Audit", async () => (await import("./audit.js")).audit, () => who().auditTopic && may("read", { topic: "__audit" })],
+  ["", "Overview", overview],
+  ["topics", "Topics", topics],
+  ["schedule", "Schedule", schedule],
+  ["groups", "Groups", groups],
+  ["dead-letters", "Dead letters", deadLetters],
+  ["streams", "Streams", streams],
+  ["cluster", "Cluster", cluster, () => may("read")],
+  ["jobs", "Jobs", jobs],
+  ["audit", "Audit", audit, () => who().auditTopic && may("read", { topic: "__audit" })],
 ];
 
 // Where the reader is: the path after the hash, and what is asked of the page.
-export function place() {
+function place() {
   const [path, asked] = location.hash.replace(/^#\/?/, "").split("?");
   return { path: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(asked ?? "") };
 }
@@ -101,16 +110,12 @@ function follow() {
 // What the navigation does not list, but an address that was shared names.
 const nothing = (title) => ({ element: [h("div", { class: "head" }, h("h1", {}, title)), h("p", { class: "notice" }, "There is nothing here that you may see.")] });
 
-let shows = 0;
-async function show() {
-  const turn = ++shows;
+function show() {
   const at = place();
-  const [path, title, load, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
-  const open = shown && !shown() ? () => nothing(title) : await load();
-  if (turn !== shows) return;
+  const [path, title, open, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
   page?.close?.();
   document.querySelectorAll("dialog").forEach((box) => box.close());
-  page = open({ ...at, follow, snapshot: () => last });
+  page = shown && !shown() ? nothing(title) : open({ ...at, follow });
   frame.links.forEach((link) => (link.dataset.path === path ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   if (matchMedia("(max-width: 760px)").matches) frame.links.find((link) => link.dataset.path === path)?.scrollIntoView({ block: "nearest", inline: "center" });
   document.title = `${page.title ?? title} · ${who().node} · Waterclock`;
@@ -155,7 +160,7 @@ async function begin() {
   is(await get("/console/session"));
   last = null;
   build();
-  await show();
+  show();
 }
 
 // The part behind the # names a page here, so the link to the content is not followed but done.

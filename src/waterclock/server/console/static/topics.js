@@ -153,10 +153,16 @@ function one(at, topic) {
   const draw = () => get(query("/history", { topic })).then((found) => chart.set(columns(found, ["in", "out"]))).catch(() => {});
   const mayRead = may("read", { topic }); // what would be refused is not asked for, again and again
   const refresh = mayRead ? every(5000, () => { load().catch(() => {}); draw(); }) : () => {};
-  if (mayRead) {
-    load().then(seen.load).catch((error) => settings.replaceChildren(h("p", { class: "notice bad" }, error.message)));
+  let isThere = false; // once the node has told of it: it may be away when the page is opened
+  const whole = async () => {
     draw();
-  }
+    try {
+      await load();
+      if (isThere) await seen.again();
+      else { isThere = true; await seen.load(); }
+    } catch (error) { if (!isThere) settings.replaceChildren(h("p", { class: "notice bad" }, error.message)); }
+  };
+  if (mayRead) whole();
 
   const settle = () => {
     const now = info ?? NEW;
@@ -185,6 +191,6 @@ function one(at, topic) {
       mayRead ? [h("div", { class: "grid" }, panel("Messages a second", chart.element), panel("Settings", settings)), panel("Partitions", partitions.element), seen.element] : unreadable("topic"),
     ].flat(),
     close() { refresh(); chart.close(); seen.close(); },
-    back: () => mayRead && load(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
+    back: () => mayRead && whole(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
   };
 }
