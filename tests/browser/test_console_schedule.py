@@ -57,3 +57,20 @@ def test_a_schedule_that_cannot_be_read_is_not_shown_as_empty(console):
     console.do(refuse)
     console.go("schedule", "What is to come is not known: it is too much")
     console.shows("The list is not what is there now: it is too much")
+
+
+def test_a_row_keeps_the_focus_while_others_come_and_go(console):
+    for name in ("first", "second", "third"):
+        console.ask("POST", "/topics/focus/messages", {"value": name, "delay": "1h"})
+    console.go("schedule?topic=focus", "third")
+    row = "[...document.querySelectorAll('tr')].find((each) => each.innerText.includes('second'))"
+    console.do(f"window.held = {row}.querySelector('button'); held.focus()")
+    found = console.ask("GET", "/topics/focus/scheduled?values=true")["scheduled"]
+    [first] = [each for each in found if each["value"] == "first"]
+    place = {"partition": first["partition"], "offset": first["offset"]}
+    console.ask("POST", "/topics/focus/reschedule", {"messages": [place], "delay": "0s"})
+    console.page.wait("!document.querySelector('main').innerText.includes('first')")
+    assert console.page.value("document.activeElement === held")
+    console.ask("POST", "/topics/focus/messages", {"value": "before them", "delay": "30m"})
+    console.shows("before them")
+    assert console.page.value("document.activeElement === held")
