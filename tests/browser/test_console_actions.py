@@ -63,6 +63,9 @@ def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     console.page.wait("!document.body.innerText.includes('wake 1')")
     console.shows("2099-01-02")
     console.until(lambda: waiting(console, "clock") == ["wake 2"])
+    console.do(f"press('Fire now', {row('wake 2')})")
+    assert "Due 2099-01-02 03:04:05" in console.do("return $('dialog').innerText")
+    console.do("press('Back')")
 
     console.do("press('New…')")
     console.do("fill('rule', '0 9 * * MON'); fill('zone', 'Europe/Berlin')")

@@ -74,3 +74,14 @@ def test_a_row_keeps_the_focus_while_others_come_and_go(console):
     console.ask("POST", "/topics/focus/messages", {"value": "before them", "delay": "30m"})
     console.shows("before them")
     assert console.page.value("document.activeElement === held")
+
+
+def test_a_recurrence_that_somebody_changes_is_shown_as_it_is_now(console):
+    daily = {"topic": "bells", "cron": "0 9 * * *", "value": "ring"}
+    console.ask("PUT", "/recurrences/daily", daily)
+    console.go("schedule?topic=bells", "0 9 * * *")
+    console.ask("PUT", "/recurrences/daily", daily | {"cron": "0 10 * * *"})
+    console.shows("0 10 * * *")
+    console.do("press('daily')")
+    assert "0 10 * * *" in console.do("return $('dialog').innerText")
+    console.ask("DELETE", "/recurrences/daily")

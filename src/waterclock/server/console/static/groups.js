@@ -35,7 +35,7 @@ function list(at) {
     columns: [
       { title: "Group", kind: "name", sort: "name", same: (row) => row.group, cell: groupLink },
       { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
-      { title: "Members", kind: "num", sort: "members", same: (row) => String(row.members), cell: (row) => (row.members ? count(row.members) : h("span", { class: row.lag ? "warn" : "dim" }, "none")) },
+      { title: "Members", kind: "num", sort: "members", same: (row) => `${row.members}/${row.lag > 0}`, cell: (row) => (row.members ? count(row.members) : h("span", { class: row.lag > 0 ? "warn" : "dim" }, "none")) },
       { title: "Lag", kind: "num", sort: "lag", cell: (row) => brief(row.lag) },
       { title: "In flight", kind: "num", sort: "unacked", hide: true, cell: (row) => brief(row.unacked) },
       { title: "To retry", kind: "num", hide: true, cell: (row) => brief(row.waiting) },

@@ -36,7 +36,7 @@ export function schedule(at) {
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Key", kind: "name", cell: (row) => cut(keyOf(row), 60) },
     { title: "Value", kind: "body", hide: true, cell: (row) => cut(row.value ?? (row.valueBase64 ? `base64 ${row.valueBase64}` : bytes(row.valueBytes)), 120) },
-    { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
+    { title: "", kind: "tools", same: (row) => String(row.dueMs), cell: (row) => tools(row) },
   ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
   const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true).catch(() => {}) }, "More");
   const rest = h("p", { class: "dim", "aria-live": "polite" });
@@ -140,14 +140,15 @@ export function schedule(at) {
 // What comes again and again.
 function recurring(asked) {
   let now = Date.now(), rows = [];
+  const asNow = (row) => rows.find((each) => each.name === row.name) ?? row; // its button is older
   const table = new Table("recurrences", [
-    { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(row) }, row.name) },
+    { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(asNow(row)) }, row.name) },
     { title: "Topic", kind: "name", hide: true, same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
     { title: "Zone", hide: true, cell: (row) => row.zone },
     { title: "Next", kind: "when", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
     { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => (row.nextMs ? until(row.nextMs, now) : "") },
-    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
+    { title: "", kind: "tools", same: (row) => `${row.topic}/${row.isPaused}`, cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
   ], { key: (row) => row.name, none: "Nothing comes again and again." });
   const load = async () => { rows = asked.topic && !sees({ topic: asked.topic }) ? [] : (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
   const times = (found, zone) => {
