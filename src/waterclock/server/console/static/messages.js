@@ -4,7 +4,7 @@ import { act, command } from "./action.js";
 import { choice, dialog, facts, h, panel } from "./dom.js";
 import { count, cut, pretty, span, time } from "./format.js";
 import { read as readMoment, told, typed } from "./moments.js";
-import { may } from "./rights.js";
+import { mayPublish } from "./rights.js";
 import { Table } from "./table.js";
 
 // Without a topic, the form asks for one; `known` are offered.
@@ -49,7 +49,7 @@ function lateness(m) {
 
 export function whole(topic, m) {
   const tools = [h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")];
-  if (may("publish", { topic }) && m.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); publish(topic, { value: m.value, key: m.key ?? "", headers: Object.entries(m.headers ?? {}).map(([n, t]) => `${n}=${t}`).join("\n"), title: `Publish again to ${topic}` }); } }, "Publish again…"));
+  if (mayPublish(topic) && m.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); publish(topic, { value: m.value, key: m.key ?? "", headers: Object.entries(m.headers ?? {}).map(([n, t]) => `${n}=${t}`).join("\n"), title: `Publish again to ${topic}` }); } }, "Publish again…"));
   const box = dialog(`${topic} ${m.partition}/${m.offset}`,
     facts([["Key", keyOf(m)], ["Id", m.messageId ?? m.messageIdBase64], ["Due", m.dueMs ? time(m.dueMs) : ""], ["Stored", m.appendedMs ? h("span", {}, time(m.appendedMs), " ", lateness(m) ?? "") : ""], ...headersOf(m).map(([name, text]) => [`header ${name}`, text])]),
     h("h3", {}, "Value"), body(m), h("div", { class: "buttons" }, ...tools));

@@ -5,7 +5,7 @@ import { act, command, waterclock } from "./action.js";
 import { choice, dialog, empty, every, facts, h, later, panel, put } from "./dom.js";
 import { bytes, count, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
-import { may, mayAny, sees } from "./rights.js";
+import { may, mayAny, mayPublish, sees } from "./rights.js";
 import { Table } from "./table.js";
 import { STEPS, timeline } from "./timeline.js";
 import { link } from "./topics.js";
@@ -26,7 +26,7 @@ export function schedule(at) {
     const [from, to] = (span_ ?? []).map((ms) => new Date(ms).toISOString());
     remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to });
   };
-  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); load(); } }, h("option", { value: "" }, "all topics"));
+  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); offerPublish(); load(); } }, h("option", { value: "" }, "all topics"));
   const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list().catch(() => {}); });
   const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list().catch(() => {}); }, 300) });
 
@@ -116,6 +116,11 @@ export function schedule(at) {
     select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name)));
   };
 
+  const post = h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…");
+  const tools_ = h("span");
+  const offerPublish = () => tools_.replaceChildren(...((asked.topic ? mayPublish(asked.topic) : mayAny("publish", "topic")) ? [post] : []));
+  offerPublish();
+
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
   const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (!isTurned && !document.querySelector("dialog")) list(false, true).catch(() => {}); });
@@ -123,7 +128,7 @@ export function schedule(at) {
   let isFirst = true;
   return {
     element: [
-      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), (asked.topic ? may("publish", { topic: asked.topic }) : mayAny("publish", "topic")) ? h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…") : null),
+      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), tools_),
       line.element, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),

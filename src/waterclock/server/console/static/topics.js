@@ -5,7 +5,7 @@ import { every, facts, h, later, panel, unreadable } from "./dom.js";
 import { brief, bytes, count, rate, span } from "./format.js";
 import { browser, publish } from "./messages.js";
 import { columns, plot } from "./plot.js";
-import { may, mayAny, who } from "./rights.js";
+import { may, mayAny, mayPublish, who } from "./rights.js";
 import { Pager, Table } from "./table.js";
 
 const LIMIT = 50;
@@ -180,14 +180,13 @@ function one(at, topic) {
     asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: waterclock("topics", "delete", topic) }),
     done: () => { location.hash = "#/topics"; return `${topic} is gone`; },
   });
-  const own = topic.startsWith("__");
   return {
     title: topic,
     element: [
       h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, topic)), h("span", { class: "grow" }),
         mayRead ? [h("a", { class: "button", href: query("#/schedule", { topic }) }, "What is to come"), h("a", { class: "button", href: query("#/groups", { filter: `${topic}/` }) }, "Groups")] : null,
-        may("publish", { topic }) && !own ? h("button", { type: "button", class: "main", onclick: () => publish(topic, { then: () => mayRead && load().then(seen.again) }) }, "Publish…") : null,
-        may("admin", { topic }) && !own ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
+        mayPublish(topic) ? h("button", { type: "button", class: "main", onclick: () => publish(topic, { then: () => mayRead && load().then(seen.again) }) }, "Publish…") : null,
+        may("admin", { topic }) && !topic.startsWith("__") ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
       mayRead ? [h("div", { class: "grid" }, panel("Messages a second", chart.element), panel("Settings", settings)), panel("Partitions", partitions.element), seen.element] : unreadable("topic"),
     ].flat(),
     close() { refresh(); chart.close(); seen.close(); },
