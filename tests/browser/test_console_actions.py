@@ -1,6 +1,8 @@
 """What can be done in the console, each done in a real browser: on a node that lets everyone in,
 and on one that asks who looks. The command lines that the forms show are looked at, too."""
 
+import json
+
 import pytest
 
 from tests.browser.console import Console
@@ -150,6 +152,22 @@ def test_groups_and_replays_are_forgotten_and_streams_and_topics_deleted(console
     console.page.wait("document.querySelector('main h1').innerText === 'Topics'")
     topics = console.ask("GET", "/topics")["topics"]
     assert "gone" not in [each["topic"] for each in topics]
+
+
+def test_a_message_of_a_stream_is_sent_and_shown_with_all_of_its_digits(console):
+    console.go("streams/digits", "following")
+    typed = '{"n": 12345678901234567890, "text": "a, \\"b\\": {", "one": 1.0}'
+    console.do("press('Send\u2026')")
+    said = console.submit(message=typed)
+    assert f'"message":{typed},"timeoutSeconds":0' in said
+    assert f"waterclock send digits '{typed}'" in said
+    console.wait(f"$('tbody summary')?.innerText === {json.dumps(typed)}")
+    oldest = "/streams/receive?streamId=digits&resumeToken=earliest&timeoutSeconds=5"
+    assert console.ask("GET", oldest)["message"] == json.loads(typed)
+    console.do("press('Send\u2026')")
+    said = console.submit(message="no JSON: 0x1")
+    assert '"message":"no JSON: 0x1"' in said
+    console.wait("$('tbody summary').innerText === '\"no JSON: 0x1\"'")
 
 
 def test_dead_letters_are_edited_redriven_and_purged(console):

@@ -1,6 +1,6 @@
 // Actions: a form, the same as a command and as a request, and what became of it.
 import { h, dialog, toast } from "./dom.js";
-import { send } from "./api.js";
+import { send, written } from "./api.js";
 import { momentInput } from "./moments.js";
 import { who } from "./rights.js";
 
@@ -21,7 +21,7 @@ export function command(verb, given, ...options) {
 
 function curl({ method, path, body }) {
   const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
-  if (body !== undefined) words.push("-d", JSON.stringify(body));
+  if (body !== undefined) words.push("-d", written(body));
   const line = shell(...words);
   return who().isSecure ? `${line} --cacert ca.pem -H "Authorization: Bearer $WATERCLOCK_CREDENTIAL"` : line;
 }

@@ -20,11 +20,14 @@ export function keep(given) {
   else sessionStorage.removeItem(KEPT);
 }
 
+// A body is a value, or JSON that stands already: parsed, its numbers would be rounded.
+export const written = (body) => (typeof body === "string" ? body : JSON.stringify(body));
+
 export async function ask(method, path, { body, signal } = {}) {
   const headers = { Accept: "application/json" };
   if (credential) headers.Authorization = `Bearer ${credential}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, signal, cache: "no-store", credentials: "omit", body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await fetch(path, { method, headers, signal, cache: "no-store", credentials: "omit", body: written(body) });
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
     if (answer.status === 401) onLogin.needed();

@@ -2,7 +2,7 @@
 import { get, lines, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
 import { choice, every, facts, h, panel, put, unreadable } from "./dom.js";
-import { count, cut, pretty, time } from "./format.js";
+import { count, cut, member, pretty, time } from "./format.js";
 import { may, mayAny } from "./rights.js";
 import { Table } from "./table.js";
 
@@ -45,10 +45,11 @@ function list(at) {
   return { element: [h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "grow" }), search, mayAny("publish", "stream") ? h("button", { type: "button", class: "main", onclick: post }, "Send…") : null), h("section", { class: "panel" }, table.element, pager)], close: refresh, back: load };
 }
 
+// JSON goes as it was typed.
 function sending(stream, text) {
   let message = text;
-  try { message = JSON.parse(text); } catch { /* text it is */ }
-  return { method: "POST", path: "/streams/send", body: { streamId: stream, message, timeoutSeconds: 0 }, cli: command("send", [stream, text]) };
+  try { JSON.parse(text); } catch { message = JSON.stringify(text); }
+  return { method: "POST", path: "/streams/send", body: `{"streamId":${JSON.stringify(stream)},"message":${message},"timeoutSeconds":0}`, cli: command("send", [stream, text]) };
 }
 
 function one(name, follows) {
@@ -76,7 +77,7 @@ function one(name, follows) {
           const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
           if (!data) return true;
           const said_ = JSON.parse(data);
-          shown = [{ number: ++number, text: JSON.stringify(said_.message ?? said_.output ?? said_), id: said_.messageUuid, sentMs: said_.sentMs }, ...shown].slice(0, 200);
+          shown = [{ number: ++number, text: member(data, "message") ?? data, id: said_.messageUuid, sentMs: said_.sentMs }, ...shown].slice(0, 200);
           table.update(shown);
           return true;
         }, { signal: mine.signal, separator: "\n\n" });
