@@ -1,6 +1,7 @@
 // Requests to the node. The credential goes in a header, as that of any client: there is no cookie.
 
 const KEPT = "waterclock.credential";
+const PATIENCE_MS = 30000; // longer than any node waits for something to tell
 let credential = sessionStorage.getItem(KEPT) ?? "";
 export const onLogin = { needed: () => {} };
 
@@ -36,8 +37,22 @@ export async function ask(method, path, { body, signal } = {}) {
   return answer;
 }
 
-export async function get(path, options) {
-  return (await ask("GET", path, options)).json();
+// Stops when another signal says so, and hears of it no longer once it has stopped.
+function stopping(signal) {
+  const stop = new AbortController(), end = () => stop.abort(signal.reason);
+  if (signal?.aborted) end();
+  signal?.addEventListener("abort", end, { signal: stop.signal });
+  return stop;
+}
+
+export async function get(path, { signal } = {}) {
+  const stop = stopping(signal), timer = setTimeout(() => stop.abort(new Error("The node does not answer in time.")), PATIENCE_MS);
+  try {
+    return await (await ask("GET", path, { signal: stop.signal })).json();
+  } finally {
+    clearTimeout(timer);
+    stop.abort();
+  }
 }
 
 export async function send(method, path, body) {
@@ -64,12 +79,11 @@ export function remember(path, asked, isStep = false) {
 
 // Calls `take` with each line of an answer, until it says false.
 export async function lines(path, take, { signal, separator = "\n" } = {}) {
-  const stop = new AbortController();
-  signal?.addEventListener("abort", () => stop.abort());
-  const answer = await ask("GET", path, { signal: stop.signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const stop = stopping(signal);
   let rest = "";
   try {
+    const answer = await ask("GET", path, { signal: stop.signal });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;

@@ -123,7 +123,7 @@ export function schedule(at) {
 
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (!isTurned && !document.querySelector("dialog")) list(false, true).catch(() => {}); });
+  const refresh = every(5000, () => { now = Date.now(); return Promise.allSettled([draw(), again.load(), !isTurned && !document.querySelector("dialog") && list(false, true)]); });
   const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {

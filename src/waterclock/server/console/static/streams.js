@@ -1,7 +1,7 @@
 // Streams: those in memory, who waits there, what they hold; one of them as it goes.
 import { get, lines, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
-import { choice, every, facts, h, panel, put, unreadable } from "./dom.js";
+import { choice, every, facts, h, panel, put, soon, unreadable } from "./dom.js";
 import { count, cut, member, pretty, time } from "./format.js";
 import { may, mayAny } from "./rights.js";
 import { Table } from "./table.js";
@@ -66,6 +66,7 @@ function one(name, follows) {
       about.replaceChildren(facts([["Messages", count(info.messages)], ["Holds at most", info.inMemoryStreamSize === null ? "not set yet" : count(info.inMemoryStreamSize)], ["Positions", `${count(info.firstPosition)}–${count(info.lastPosition)}`], ["Waiting senders", count(info.waitingSenders)], ["Waiting receivers", count(info.waiting - info.waitingSenders)], ...Object.entries(info.consumers).map(([who, at]) => [`consumer ${who}`, `at ${count(at)}`])]));
     } catch (error) { about.replaceChildren(h("p", { class: "dim" }, error.message)); }
   };
+  const draw = soon(() => table.update(shown)); // not for each of many
   const follow = async () => {
     stop.abort();
     const mine = (stop = new AbortController());
@@ -78,7 +79,7 @@ function one(name, follows) {
           if (!data) return true;
           const said_ = JSON.parse(data);
           shown = [{ number: ++number, text: member(data, "message") ?? data, id: said_.messageUuid, sentMs: said_.sentMs }, ...shown].slice(0, 200);
-          table.update(shown);
+          draw();
           return true;
         }, { signal: mine.signal, separator: "\n\n" });
       } catch (error) { if (!mine.signal.aborted) put(said, error.message); }

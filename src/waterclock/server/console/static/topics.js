@@ -152,7 +152,7 @@ function one(at, topic) {
   const seen = browser(topic, () => info, at);
   const draw = () => get(query("/history", { topic })).then((found) => chart.set(columns(found, ["in", "out"]))).catch(() => {});
   const mayRead = may("read", { topic }); // what would be refused is not asked for, again and again
-  const refresh = mayRead ? every(5000, () => { load().catch(() => {}); draw(); }) : () => {};
+  const refresh = mayRead ? every(5000, () => Promise.allSettled([load(), draw()])) : () => {};
   let isThere = false; // once the node has told of it: it may be away when the page is opened
   const whole = async () => {
     draw();
