@@ -82,3 +82,19 @@ def test_many_messages_of_a_stream_at_once_are_drawn_at_once(console):
     console.go("streams/many", "number 2999")
     console.page.wait("document.querySelectorAll('tbody tr').length === 200")
     assert console.page.value("rows") < 1_500
+
+
+def test_a_schedule_of_a_key_is_read_when_it_is_asked_for_and_not_by_itself(console):
+    body = {"value": "x", "key": "rare", "delay": "2h"}
+    console.ask("POST", "/topics/keys/messages", body)
+    console.page.value(NO_TICKS)
+    read = "asked.filter((each) => /keys.scheduled\\?/.test(each.path)).length"
+    counted = "asked.filter((each) => each.path.includes('/count') && each.isTaken).length"
+    for key, is_read_again in (("", True), ("&key=rare", False)):
+        console.go("audit", "Audit")
+        console.go(f"schedule?topic=keys{key}", "1 to come")
+        console.wait(f"!!$('td.tools') && {SETTLED}")
+        before, counts = console.page.value(read), console.page.value(counted)
+        console.do(TICK)
+        console.wait(f"{counted} > {counts} && {SETTLED}")
+        assert (console.page.value(read) > before) is is_read_again

@@ -86,7 +86,7 @@ export function schedule(at) {
     [next, loadedMs] = [page, askedMs];
     shown = isMore ? [...shown, ...rows] : rows;
     more.classList.toggle("hidden", !next);
-    put(rest, !next ? "" : asked.key ? `${count(shown.length)} of this key were found so far: “More” looks on.` : `These are the next ${count(shown.length)} by due time: “More” shows those that follow.`);
+    put(rest, asked.key ? `The list of a key is as it was at ${moment(loadedMs)}.${next ? ` ${count(shown.length)} were found so far: “More” looks on.` : ""}` : !next ? "" : `These are the next ${count(shown.length)} by due time: “More” shows those that follow.`);
     timers.update(left());
   };
 
@@ -123,7 +123,8 @@ export function schedule(at) {
 
   const again = recurring(asked);
   const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = every(5000, () => { now = Date.now(); return Promise.allSettled([draw(), again.load(), !isTurned && !document.querySelector("dialog") && list(false, true)]); });
+  const isKeptNew = () => !isTurned && !asked.key && !document.querySelector("dialog"); // for a key the node looks through many
+  const refresh = every(5000, () => { now = Date.now(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
   const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
