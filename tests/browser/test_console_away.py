@@ -1,11 +1,13 @@
 """A node that goes away while somebody looks at its console, and comes back: without a reload the
 page shows what is now."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import waterclock
 from benchmarks.peers.server import free_port
 from tests.browser.console import Console
 from tests.kit.aside import aside
@@ -63,3 +65,38 @@ def test_a_page_that_is_chosen_while_the_node_is_away_is_there_when_it_is_back(p
         console.shows("dear reader")
         assert page.value("window.wrong") == []
         page.open("about:blank")
+
+
+def test_a_node_that_comes_back_as_another_release_says_so_and_a_form_stays(
+    page, tmp_path, monkeypatch
+):
+    with restartable(tmp_path) as (port, (stack, start)):
+        console = Console(page, port)
+        console.open("topics")
+        console.shows(f"v{waterclock.__version__} ")
+        console.do("press('New topic'); fill('topic', 'typed')")
+        stack.close()
+        console.shows("The node does not answer")
+        monkeypatch.setattr(waterclock, "__version__", "9.9.9")
+        start()
+        console.shows("v9.9.9 ")
+        assert console.do("return $('dialog [name=topic]').value") == "typed"
+        assert page.value("window.wrong") == []
+        page.open("about:blank")
+
+
+def test_who_may_do_less_than_before_is_shown_no_more(console):
+    rights = [{"kind": "read", "what": "any", "glob": "*", "groupGlob": "*"}]
+    session = console.ask("GET", "/console/session") | {"isAdmin": False, "rights": rights}
+    console.go("topics", "New topic")
+    console.do(f"""
+      const ask = window.fetch, session = {json.dumps(json.dumps(session))};
+      window.fetch = async (path, options) => path === "/console/session" ? new Response(session)
+        : options?.method === "POST" ? new Response('{{"detail": "no"}}', {{ status: 403 }})
+        : ask(path, options);
+    """)
+    console.do("press('New topic'); fill('topic', 'mine')")
+    console.do("$('dialog button[type=submit]').click()")
+    console.shows("What you may see or do here has changed")
+    console.wait("$('main h1').innerText === 'Topics'")
+    assert "New topic" not in console.page.value("document.body.innerText")

@@ -3,7 +3,7 @@
 const KEPT = "waterclock.credential";
 const PATIENCE_MS = 30000; // longer than any node waits for something to tell
 let credential = sessionStorage.getItem(KEPT) ?? "";
-export const onLogin = { needed: () => {} };
+export const onLogin = { needed: () => {}, refused: () => {} };
 
 export class Problem extends Error {
   constructor(status, said) {
@@ -32,6 +32,7 @@ export async function ask(method, path, { body, signal } = {}) {
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
     if (answer.status === 401) onLogin.needed();
+    if (answer.status === 403) onLogin.refused();
     throw new Problem(answer.status, said);
   }
   return answer;

@@ -52,6 +52,7 @@ function build() {
   frame.away = h("div", { class: "away hidden", role: "status" }, "The node does not answer. What is shown is what was known last; the console connects again by itself.");
   frame.main = h("main", { id: "main", tabindex: "-1" });
   frame.up = h("span");
+  frame.version = h("span", {}, `v${who().version}`);
   const theme = h("button", { type: "button", class: "small", onclick: turnTheme }, "Light / dark");
   const leave = h("button", { type: "button", class: "small", onclick: () => { keep(""); login(); } }, "Log out");
   app.className = "";
@@ -63,7 +64,7 @@ function build() {
       h("nav", { "aria-label": "Pages" }, h("ul", {}, links.map((link) => h("li", {}, link)))),
       h("div", { class: "foot" },
         who().isSecure ? h("div", { class: "row" }, h("span", { title: "who is logged in" }, who().principal), leave) : null,
-        h("div", {}, `v${who().version} · up `, frame.up),
+        h("div", {}, frame.version, " · up ", frame.up),
         h("div", { class: "row" }, h("a", { href: "/docs" }, "API"), theme))),
     frame.main);
   frame.main.append(frame.away);
@@ -84,7 +85,26 @@ function connected(state) {
   frame.dot.className = `dot ${state === "live" ? (last?.node && !last.node.isReady ? "bad" : "good") : "warn"}`;
   frame.away.classList.toggle("hidden", state !== "away");
   if (state === "away") frame.wasAway = true;
-  else if (state === "live" && frame.wasAway) { frame.wasAway = false; page?.back?.(); }
+  else if (state === "live" && frame.wasAway) { frame.wasAway = false; again().then((isBuilt) => isBuilt || page?.back?.()); }
+}
+
+// A node that was away may be another release by now, and what is refused may be what was allowed when the
+// page was built: who looks is asked again, and all is built anew if that makes a difference. Says if it was.
+const shape = ({ version, startedMs, nowMs, grpcPort, ...rest }) => JSON.stringify(rest);
+let asking = null;
+const again = () => (asking ??= renew().catch(() => false).finally(() => { asking = null; }));
+async function renew() {
+  const found = await get("/console/session"), before = shape(who());
+  if (!page) return false;
+  is(found);
+  put(frame.version, `v${found.version}`);
+  if (shape(found) === before) return false;
+  stopLive?.();
+  stopLive = null;
+  build();
+  show();
+  toast("What you may see or do here has changed");
+  return true;
 }
 
 // A page that nobody sees lets go of its connection: a browser has six to a node for all its tabs. What
@@ -165,13 +185,18 @@ async function begin() {
 
 // The part behind the # names a page here, so the link to the content is not followed but done.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main")?.focus(); });
-document.addEventListener("visibilitychange", () => { if (page) follow(); if (!document.hidden) page?.seen?.(); });
+document.addEventListener("visibilitychange", () => {
+  if (!page) return;
+  follow();
+  if (!document.hidden) { page.seen?.(); again(); }
+});
 addEventListener("hashchange", () => { if (frame.main) show(); });
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);
 });
 
 async function start() {
+  onLogin.refused = () => { if (page) again(); };
   onLogin.needed = () => {
     if (page) { keep(""); login("The credential is not good any more."); }
   };
