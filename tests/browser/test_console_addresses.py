@@ -68,6 +68,12 @@ def test_messages_are_paged_and_a_page_or_a_message_of_them_can_be_shared(consol
     console.go("topics/pages?message=0/9999", "There is no message 0/9999 any more.")
 
 
+def test_an_address_that_is_not_well_formed_is_taken_as_it_stands(console):
+    console.open("topics/100%?key=%")
+    console.wait("$('main h1').innerText === '100%'")
+    console.go("topics", "New topic")
+
+
 def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(console):
     console.ask("POST", "/topics/soon/messages", {"value": "in ten minutes", "delay": "10m"})
     console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})

@@ -63,6 +63,11 @@ export async function send(method, path, body) {
 
 export const part = encodeURIComponent;
 
+// Part of an address, also of one that somebody typed.
+export function plain(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 export function query(path, parameters) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
@@ -73,7 +78,7 @@ export function query(path, parameters) {
 // whose last window just closes, has nothing to say there.
 export function remember(path, asked, isStep = false) {
   const here = location.hash.replace(/^#\/?/, "").split("?")[0], wanted = query(`#/${path}`, asked);
-  if (decodeURIComponent(here) !== decodeURIComponent(path) || location.hash === wanted) return;
+  if (plain(here) !== plain(path) || location.hash === wanted) return;
   if (isStep) window.history.pushState(null, "", wanted);
   else window.history.replaceState(null, "", wanted);
 }

@@ -1,5 +1,5 @@
 // The frame: navigation, the page that the address names, one connection to the node, who is logged in.
-import { get, hasCredential, keep, live, onLogin, query } from "./api.js";
+import { get, hasCredential, keep, live, onLogin, plain, query } from "./api.js";
 import { h, put, toast } from "./dom.js";
 import { span } from "./format.js";
 import { redrawAll } from "./plot.js";
@@ -31,13 +31,13 @@ const PAGES = [
 // Where the reader is: the path after the hash, and what is asked of the page.
 function place() {
   const [path, asked] = location.hash.replace(/^#\/?/, "").split("?");
-  return { path: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(asked ?? "") };
+  return { path: path.split("/").filter(Boolean).map(plain), query: new URLSearchParams(asked ?? "") };
 }
 
 let page = null;
 let stopLive = null;
 let livePath = "";
-let last = null;
+let last = null, lastPath = "";
 const frame = {};
 
 function build() {
@@ -121,7 +121,7 @@ function follow() {
   stopLive?.();
   livePath = path;
   stopLive = live(path, (snapshot) => {
-    last = snapshot;
+    [last, lastPath] = [snapshot, path];
     put(frame.up, span(snapshot.nowMs - who().startedMs));
     page?.update?.(snapshot);
   }, connected);
@@ -143,7 +143,7 @@ function show() {
   if (frame.wasShown) { frame.main.focus({ preventScroll: true }); scrollTo(0, 0); }
   frame.wasShown = true;
   follow();
-  if (last && page.update) page.update(last);
+  if (last) page.update?.(lastPath === livePath ? last : { nowMs: last.nowMs, node: last.node }); // lists are of each view
 }
 
 function login(said = "") {
@@ -190,7 +190,7 @@ document.addEventListener("visibilitychange", () => {
   follow();
   if (!document.hidden) { page.seen?.(); again(); }
 });
-addEventListener("hashchange", () => { if (frame.main) show(); });
+addEventListener("hashchange", () => { if (page) show(); });
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);
 });
