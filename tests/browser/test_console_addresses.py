@@ -74,6 +74,13 @@ def test_an_address_that_is_not_well_formed_is_taken_as_it_stands(console):
     console.go("topics", "New topic")
 
 
+def test_a_partition_that_is_followed_is_the_one_that_is_chosen(console):
+    console.ask("POST", "/topics/parted/messages", {"value": "x"})
+    console.ask("PATCH", "/topics/parted", {"partitions": 2})
+    console.go("topics/parted?partition=1&follow=live", "waiting for messages")
+    assert console.do("return $('[aria-label=Partition]').value") == "1"
+
+
 def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(console):
     console.ask("POST", "/topics/soon/messages", {"value": "in ten minutes", "delay": "10m"})
     console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})

@@ -98,3 +98,49 @@ def test_a_schedule_of_a_key_is_read_when_it_is_asked_for_and_not_by_itself(cons
         console.do(TICK)
         console.wait(f"{counted} > {counts} && {SETTLED}")
         assert (console.page.value(read) > before) is is_read_again
+
+
+HELD = """
+window.held = {};
+const answers = Object.entries(ANSWERS), ask = window.fetch;
+window.fetch = (path, options) => {
+  const found = answers.find(([each]) => String(path) === each);
+  if (!found) return ask(path, options);
+  const answer = new Response(JSON.stringify(found[1]));
+  return new Promise((done) => { held[found[0]] = () => done(answer); });
+};
+"""
+"""Each answer comes when its turn is called, by the path."""
+SETTLE = "new Promise((done) => setTimeout(done)).then(() => true)"
+
+
+def test_a_page_of_streams_that_comes_late_is_not_shown_in_place_of_the_next(console):
+    first, second = (f"/streams?limit=50&start={start}" for start in (0, 50))
+    pages = {first: {"streams": ["one"], "next": 50}, second: {"streams": ["two"], "next": 0}}
+    console.page.value(NO_TICKS)
+    console.do(HELD.replace("ANSWERS", json.dumps(pages)))
+    console.do("location.hash = '#/streams'")
+    console.wait(f"!!held['{first}']")
+    console.do(f"held['{first}']()")
+    console.wait("$('tbody')?.innerText.includes('one')")
+    console.do(f"{TICK}; press('Next \u203a'); held['{second}']()")
+    console.wait("$('tbody').innerText.includes('two')")
+    console.do(f"held['{first}']()")
+    console.page.value(SETTLE)
+    console.wait(SETTLED)
+    assert "one" not in console.do("return $('tbody').innerText")
+
+
+def test_an_hour_that_comes_late_is_not_shown_in_place_of_the_day(console):
+    hour, day = "/history?range=hour", "/history?range=day"
+    past = {"stepMs": 1_000, "endMs": 1_000, "series": {}}
+    answers = {hour: past | {"unreachable": ["slow"]}, day: past | {"unreachable": ["swift"]}}
+    console.go("audit", "Audit")
+    console.do(HELD.replace("ANSWERS", json.dumps(answers)))
+    console.go("", "Overview")
+    console.wait(f"!!held['{hour}']")
+    console.do(f"press('Day'); held['{day}']()")
+    console.shows("The plots lack what swift did")
+    console.do(f"held['{hour}']()")
+    console.page.value(SETTLE)
+    assert "swift" in console.do("return $('main').innerText")

@@ -85,3 +85,10 @@ def test_a_recurrence_that_somebody_changes_is_shown_as_it_is_now(console):
     console.do("press('daily')")
     assert "0 10 * * *" in console.do("return $('dialog').innerText")
     console.ask("DELETE", "/recurrences/daily")
+
+
+def test_what_is_to_come_is_told_by_the_clock_of_the_node(console):
+    console.ask("POST", "/topics/skewed/messages", {"value": "x", "delay": "20m"})
+    console.do("const now = Date.now; Date.now = () => now.call(Date) + 7200000")
+    console.go("schedule?topic=skewed", "1 to come, 1 of it shown here.")
+    console.wait("/in (20 m|19 m)/.test($('main').innerText)")

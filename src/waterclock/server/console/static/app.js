@@ -121,6 +121,7 @@ function follow() {
   stopLive?.();
   livePath = path;
   stopLive = live(path, (snapshot) => {
+    snapshot.aheadMs = snapshot.nowMs - Date.now();
     [last, lastPath] = [snapshot, path];
     put(frame.up, span(snapshot.nowMs - who().startedMs));
     page?.update?.(snapshot);
@@ -143,7 +144,7 @@ function show() {
   if (frame.wasShown) { frame.main.focus({ preventScroll: true }); scrollTo(0, 0); }
   frame.wasShown = true;
   follow();
-  if (last) page.update?.(lastPath === livePath ? last : { nowMs: last.nowMs, node: last.node }); // lists are of each view
+  if (last) page.update?.(lastPath === livePath ? last : { nowMs: last.nowMs, aheadMs: last.aheadMs, node: last.node }); // lists are of each view
 }
 
 function login(said = "") {

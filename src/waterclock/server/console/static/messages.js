@@ -176,11 +176,12 @@ export function browser(topic, info, at) {
     said.textContent = words.filter(Boolean).join("; ");
   };
 
+  const offer = () => { if (partition.options.length === 1) info()?.partitions.forEach((each) => partition.append(h("option", { value: String(each.partition), selected: String(each.partition) === asked.partition }, `partition ${each.partition}`))); };
   const load = async () => {
     if (asked.follow) return;
     stop.abort();
     const mine = (stop = new AbortController());
-    if (partition.options.length === 1) info()?.partitions.forEach((each) => partition.append(h("option", { value: String(each.partition), selected: String(each.partition) === asked.partition }, `partition ${each.partition}`)));
+    offer();
     try { await read(mine.signal); } catch (error) { if (error.name !== "AbortError") said.textContent = error.message; }
   };
 
@@ -242,7 +243,7 @@ export function browser(topic, info, at) {
   };
   return {
     element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
-    async load() { if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
+    async load() { offer(); if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
     again: () => (asked.follow ? undefined : load()),
     rest: () => asked.follow && stop.abort(),
     seen: () => asked.follow && tail(true),

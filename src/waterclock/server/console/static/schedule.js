@@ -20,7 +20,9 @@ export function schedule(at) {
   const given = ["from", "to"].map((name) => Date.parse(at.query.get(name) ?? ""));
   let span_ = given.some(Number.isNaN) ? null : given; // what of the timeline is chosen
   let topics = [], pending = []; // what is told of each second; all that wait for messages
-  let now = Date.now();
+  let ahead = 0; // the node's clock, which says what is due, of the reader's
+  const clockOfNode = () => Date.now() + ahead;
+  let now = clockOfNode();
 
   const keep = () => {
     const [from, to] = (span_ ?? []).map((ms) => new Date(ms).toISOString());
@@ -69,7 +71,7 @@ export function schedule(at) {
   // A page may be short and have a next one, if few are of the key: it is asked for some of them.
   // What the reader asked for meanwhile is not undone by a list that is read again.
   const list = async (isMore = false, isAgain = false) => {
-    const mine = isAgain ? asks : ++asks, askedMs = Date.now(), rows = [];
+    const mine = isAgain ? asks : ++asks, askedMs = clockOfNode(), rows = [];
     isTurned = isMore;
     let page = isMore ? next : "";
     try {
@@ -122,10 +124,10 @@ export function schedule(at) {
   offerPublish();
 
   const again = recurring(asked);
-  const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
+  const load = () => { now = clockOfNode(); return Promise.all([draw(), list(), again.load()]).catch(() => {}); };
   const isKeptNew = () => !isTurned && !asked.key && !document.querySelector("dialog"); // for a key the node looks through many
-  const refresh = every(5000, () => { now = Date.now(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
-  const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
+  const refresh = every(5000, () => { now = clockOfNode(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
+  const ticking = every(1000, () => { now = clockOfNode(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
     element: [
@@ -134,6 +136,7 @@ export function schedule(at) {
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
+      ahead = snapshot.aheadMs;
       if (!snapshot.topics) return;
       topics = snapshot.topics.filter((row) => row.pending > 0 || row.topic === asked.topic);
       offer();

@@ -28,14 +28,16 @@ function list(at) {
   const back = h("button", { type: "button", class: "small", onclick: () => turn(before.pop() ?? 0) }, "‹ Before");
   const on = h("button", { type: "button", class: "small", onclick: () => { before.push(start); turn(next); } }, "Next ›");
   const load = async () => {
-    const found = await get(query("/streams", { limit: 50, start }));
+    const first = start, found = await get(query("/streams", { limit: 50, start }));
+    if (first !== start) return; // turned over since
     names = found.streams;
     next = found.next;
     back.disabled = !start;
     on.disabled = !next;
     const unknown = { messages: -1, waiting: -2, waitingSenders: -1, lastPosition: -1, inMemoryStreamSize: null };
     const about = (name) => (may("read", { stream: name }) ? get(`/streams/${part(name)}`).catch(() => unknown) : unknown);
-    table.update(await Promise.all(names.map(async (name) => ({ ...(await about(name)), name }))));
+    const rows = await Promise.all(names.map(async (name) => ({ ...(await about(name)), name })));
+    if (first === start) table.update(rows);
     pager.classList.toggle("hidden", !start && !next);
   };
   const pager = h("div", { class: "pager hidden" }, back, on);
