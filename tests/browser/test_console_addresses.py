@@ -79,6 +79,11 @@ def test_a_partition_that_is_followed_is_the_one_that_is_chosen(console):
     console.ask("PATCH", "/topics/parted", {"partitions": 2})
     console.go("topics/parted?partition=1&follow=live", "waiting for messages")
     assert console.do("return $('[aria-label=Partition]').value") == "1"
+    for partition, value in ((0, "elsewhere"), (1, "told at once")):
+        body = {"value": value, "partition": partition}
+        console.ask("POST", "/topics/parted/messages", body)
+    console.shows("told at once")
+    assert "elsewhere" not in console.page.value("document.querySelector('main').innerText")
 
 
 def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(console):

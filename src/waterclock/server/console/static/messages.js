@@ -133,7 +133,7 @@ export function browser(topic, info, at) {
   // Those partitions of which something is to be read.
   const chosen = async () => {
     const known = info() ?? (await get(`/topics/${part(topic)}`));
-    const all = known.partitions.filter((each) => each.endOffset > each.startOffset && (asked.partition === "" || String(each.partition) === asked.partition));
+    const all = known.partitions.filter((each) => each.endOffset > each.startOffset && isChosen(each));
     return { read: all.slice(0, PARTITIONS_MAX), left: Math.max(0, all.length - PARTITIONS_MAX) };
   };
   const starts = async (read) => {
@@ -197,17 +197,20 @@ export function browser(topic, info, at) {
     shown = [];
     ends = null;
     table.update([]);
-    const known = (await get(`/topics/${part(topic)}`)).partitions.filter((each) => each.endOffset >= 0 && (asked.partition === "" || String(each.partition) === asked.partition));
-    ends = new Map(known.map((each) => [each.partition, each.endOffset]));
+    ends = new Map((await get(`/topics/${part(topic)}`)).partitions.map((each) => [each.partition, each.endOffset]));
     said.textContent = "waiting for messages";
   };
+  const isChosen = (each) => asked.partition === "" || String(each.partition) === asked.partition;
   const follow = async (mine) => {
     while (!mine.signal.aborted) {
       try {
-        const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
-        for (const each of found.filter((one) => ends.has(one.partition) && one.endOffset > ends.get(one.partition))) {
-          const known = ends.get(each.partition), first = Math.max(known, each.endOffset - SHOWN_MAX);
-          const found = asked.key ? (await ofKey(topic, each.partition, asked.key, { offset: known, end: each.endOffset, signal: mine.signal })).found : (await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset);
+        // Of all partitions: one that is not named is news at once. Of one that nobody led the end is not known.
+        const beyond = written(new Map([...ends].map(([number, end]) => [number, Math.max(0, end)])));
+        const { partitions } = await get(query(`/topics/${part(topic)}/ends`, { beyond, waitMs: 20000 }), { signal: mine.signal });
+        for (const each of partitions.filter((one) => one.endOffset > (ends.get(one.partition) ?? -1))) {
+          const known = ends.get(each.partition) ?? 0, first = Math.max(known, each.endOffset - SHOWN_MAX);
+          const isRead = known >= 0 && known < each.endOffset && isChosen(each);
+          const found = !isRead ? [] : asked.key ? (await ofKey(topic, each.partition, asked.key, { offset: known, end: each.endOffset, signal: mine.signal })).found : (await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset);
           shown = [...found, ...shown];
           ends.set(each.partition, each.endOffset);
         }
