@@ -3,11 +3,11 @@
     python -m benchmarks.console              the table, then one line of JSON
     python -m benchmarks.console --record     also writes RESULTS.md
 
-The node has 1,000 topics, every tenth with a group, every twentieth with messages to come. Its
-processor time is read from the system, in turns: with nobody looking, with one page open, and with
-ten, each at the view and the order that people have, and each asking for the rest of what it shows
-as often as the page does. What is idle without them is subtracted, so the cost is that of the pages
-alone.
+The node has 1,000 topics, every tenth with a group, every twentieth with messages to come, and 50
+streams. Its processor time is read from the system, in turns: with nobody looking, with one page
+open, and with ten, each at the view and the order that people have, and each asking for the rest of
+what it shows as often as the page does. What is idle without them is subtracted, so the cost is
+that of the pages alone.
 """
 
 import argparse
@@ -29,11 +29,10 @@ from waterclock.server.console.assets import assets
 
 ROUNDS = 5
 TOPICS = 1_000
+STREAMS = 50
 SECONDS = 10.0
 COST_BAR = Bar(3.0, is_floor=False)
 SIZE_BAR = Bar(300.0, is_floor=False)
-SCHEDULED = [f"topic-{20 * number}" for number in range(20)]
-"""Those that the page of the schedule asks about."""
 
 
 class Looking(NamedTuple):
@@ -51,22 +50,31 @@ PAGES = (
         "view=topics&sort=pending&descending=true&limit=200",  # the schedule
         {
             5.0: [
-                *(
-                    f"/topics/{t}/scheduled/count?fromMs={{now}}&stepMs=60000&steps=60"
-                    for t in SCHEDULED
-                ),
-                *(f"/topics/{t}/scheduled?limit=30&values=true" for t in SCHEDULED),
+                "/scheduled/count?fromMs={now}&stepMs=60000&steps=60",
+                "/scheduled?limit=50&values=true",
                 "/recurrences",
             ],
             20.0: ["/history?range=hour"],
         },
     ),
     Looking("view=topics&filter=7&limit=50"),
-    Looking("view=overview", {5.0: ["/topics/topic-0", "/history?topic=topic-0"]}),  # of a topic
+    Looking(
+        "view=overview",  # a topic
+        {
+            5.0: [
+                "/topics/topic-0",
+                "/cluster/replication?topic=topic-0",
+                "/history?topic=topic-0",
+            ]
+        },
+    ),
     Looking("view=groups&limit=50"),
     Looking("view=overview", {2.0: ["/topics/topic-0/groups/g"]}),  # of a group
     Looking("view=deadLetters&limit=50"),
-    Looking("view=overview", {5.0: ["/streams?limit=50&start=0"]}),
+    Looking(
+        "view=overview",  # streams
+        {5.0: ["/streams?limit=50&start=0", *(f"/streams/stream-{n}" for n in range(STREAMS))]},
+    ),
 )
 
 
@@ -79,7 +87,7 @@ def ask(server: Server, method: str, path: str, body: object = None) -> None:
 
 
 def fill(server: Server) -> None:
-    """Have topics and groups."""
+    """Have topics, groups and streams."""
     for number in range(scaled(TOPICS, least=20)):
         topic = f"topic-{number}"
         ask(server, "POST", f"/topics/{topic}/messages", {"value": "x"})
@@ -88,6 +96,8 @@ def fill(server: Server) -> None:
             ask(server, "POST", f"/topics/{topic}/messages", {"messages": later})
         if number % 10 == 0:
             ask(server, "GET", f"/topics/{topic}/messages?group=g&limit=1&wait=0s")
+    for number in range(STREAMS):
+        ask(server, "POST", "/streams/send", {"streamId": f"stream-{number}", "message": "x"})
 
 
 @contextmanager

@@ -5,12 +5,14 @@ node is in its `asked`.
 """
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from tests.kit.browser import Page
+from tests.kit.browser import ANSWER_S_MAX, TICK, Page
 from tests.server.secure_serving import SecureNode
 
 EVIL = "<img src=x onerror=\"wrong.push('ran')\">"
@@ -53,6 +55,14 @@ const fill = (name, text) => {
 """
 
 
+class Refused(AssertionError):
+    """The node did not do what it was asked for."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"{status}: {said}")
+        self.status = status
+
+
 class Console:
     """The console in the browser, and the node behind it; of a secure one, with its admin."""
 
@@ -76,7 +86,15 @@ class Console:
             with urlopen(request, timeout=30) as answer:
                 return json.loads(answer.read().partition(end)[0] or b"null")
         except HTTPError as error:
-            raise AssertionError(f"{method} {path}: {error.read().decode()}") from error
+            said = f"{method} {path}: {error.read().decode()}"
+            raise Refused(error.code, said) from error
+
+    def until(self, claim: Callable[[], bool], *, seconds_max: float = ANSWER_S_MAX) -> None:
+        """Wait until a claim holds about the node."""
+        deadline = time.monotonic() + seconds_max
+        while not claim():
+            assert time.monotonic() < deadline, "never"
+            self.page.value(TICK)
 
     def open(self, path: str = "") -> None:
         """Load the page anew, at a place of it."""

@@ -6,17 +6,12 @@ be shown, and nothing of it run. A page that fails, or breaks the policy it came
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.server import free_port
 from tests.browser.console import EVIL, PLACES, SERIOUS, Console, answer, narrow
 from tests.kit.aside import aside
 from tests.server.served import running_server
 from waterclock.model.ids import Millis
-from waterclock.model.sections import ClusterConfig
 from waterclock.node.problems import DISK_FULL, problem_named
 
 
@@ -269,35 +264,5 @@ def test_what_is_wrong_with_a_node_is_told_until_it_is_mended(page, tmp_path, mo
         console.shows(f"no room {EVIL}. free space")
         monkeypatch.undo()
         console.page.wait("!document.body.innerText.includes('diskFull')")
-        assert page.value("window.wrong") == []
-        page.open("about:blank")
-
-
-@contextmanager
-def restartable(folder: Path) -> Iterator[tuple[int, Any]]:
-    """A node that can be taken away and started again at the same port."""
-    port = free_port()
-    with ExitStack() as stack:
-
-        def start() -> None:
-            cluster = ClusterConfig(grpc_port=0, http_port=port)
-            stack.enter_context(aside(lambda: running_server(folder, cluster=cluster)))
-
-        start()
-        yield port, (stack, start)
-
-
-def test_a_node_that_dies_and_comes_back_is_shown_again_without_a_reload(page, tmp_path):
-    with restartable(tmp_path) as (port, (stack, start)):
-        console = Console(page, port)
-        console.ask("POST", "/topics", {"topic": "before"})
-        console.open("topics")
-        console.shows("before")
-        stack.close()
-        console.shows("The node does not answer")
-        start()
-        console.ask("POST", "/topics", {"topic": "after"})
-        console.shows("after")
-        page.wait("document.querySelector('.away').classList.contains('hidden')")
         assert page.value("window.wrong") == []
         page.open("about:blank")

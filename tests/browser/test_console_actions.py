@@ -1,6 +1,8 @@
 """What can be done in the console, each done in a real browser: on a node that lets everyone in,
 and on one that asks who looks. The command lines that the forms show are looked at, too."""
 
+import json
+
 import pytest
 
 from tests.browser.console import Console
@@ -38,6 +40,12 @@ def test_a_message_is_made_published_seen_and_its_digits_stay(console):
     console.wait("$('dialog .message').innerText.includes('\"n\": 12345678901234567890')")
 
 
+def waiting(console: Console, topic: str) -> list[str]:
+    """Give the values of what is to come."""
+    found = console.ask("GET", f"/topics/{topic}/scheduled?values=true")["scheduled"]
+    return [each["value"] for each in found]
+
+
 def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     for number in range(3):
         body = {"value": f"wake {number}", "key": f"k{number}", "delay": "2h"}
@@ -56,14 +64,18 @@ def test_what_is_scheduled_is_fired_moved_and_cancelled(console):
     console.submit(at="2099-01-02T03:04:05")
     console.page.wait("!document.body.innerText.includes('wake 1')")
     console.shows("2099-01-02")
-    left = console.ask("GET", "/topics/clock/scheduled?values=true")["scheduled"]
-    assert [each["value"] for each in left] == ["wake 2"]
+    console.until(lambda: waiting(console, "clock") == ["wake 2"])
+    console.do(f"press('Fire now', {row('wake 2')})")
+    assert "Due 2099-01-02 03:04:05" in console.do("return $('dialog').innerText")
+    console.do("press('Back')")
 
     console.do("press('New…')")
     console.do("fill('rule', '0 9 * * MON'); fill('zone', 'Europe/Berlin')")
     console.shows("Next ten times")
     console.submit(name="weekly", topic="clock", value="report")
-    console.shows("weekly")
+    console.wait(
+        "[...document.querySelectorAll('main button')].some((e) => e.textContent === 'weekly')"
+    )
     console.do("press('weekly')")
     console.wait("document.querySelectorAll('dialog li').length === 10")
     assert console.do("return $('dialog li').innerText").startswith("Mon")
@@ -140,6 +152,22 @@ def test_groups_and_replays_are_forgotten_and_streams_and_topics_deleted(console
     console.page.wait("document.querySelector('main h1').innerText === 'Topics'")
     topics = console.ask("GET", "/topics")["topics"]
     assert "gone" not in [each["topic"] for each in topics]
+
+
+def test_a_message_of_a_stream_is_sent_and_shown_with_all_of_its_digits(console):
+    console.go("streams/digits", "following")
+    typed = '{"n": 12345678901234567890, "text": "a, \\"b\\": {", "one": 1.0}'
+    console.do("press('Send\u2026')")
+    said = console.submit(message=typed)
+    assert f'"message":{typed},"timeoutSeconds":0' in said
+    assert f"waterclock send digits '{typed}'" in said
+    console.wait(f"$('tbody summary')?.innerText === {json.dumps(typed)}")
+    oldest = "/streams/receive?streamId=digits&resumeToken=earliest&timeoutSeconds=5"
+    assert console.ask("GET", oldest)["message"] == json.loads(typed)
+    console.do("press('Send\u2026')")
+    said = console.submit(message="no JSON: 0x1")
+    assert '"message":"no JSON: 0x1"' in said
+    console.wait("$('tbody summary').innerText === '\"no JSON: 0x1\"'")
 
 
 def test_dead_letters_are_edited_redriven_and_purged(console):

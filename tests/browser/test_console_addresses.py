@@ -68,13 +68,31 @@ def test_messages_are_paged_and_a_page_or_a_message_of_them_can_be_shared(consol
     console.go("topics/pages?message=0/9999", "There is no message 0/9999 any more.")
 
 
+def test_an_address_that_is_not_well_formed_is_taken_as_it_stands(console):
+    console.open("topics/100%?key=%")
+    console.wait("$('main h1').innerText === '100%'")
+    console.go("topics", "New topic")
+
+
+def test_a_partition_that_is_followed_is_the_one_that_is_chosen(console):
+    console.ask("POST", "/topics/parted/messages", {"value": "x"})
+    console.ask("PATCH", "/topics/parted", {"partitions": 2})
+    console.go("topics/parted?partition=1&follow=live", "waiting for messages")
+    assert console.do("return $('[aria-label=Partition]').value") == "1"
+    for partition, value in ((0, "elsewhere"), (1, "told at once")):
+        body = {"value": value, "partition": partition}
+        console.ask("POST", "/topics/parted/messages", body)
+    console.shows("told at once")
+    assert "elsewhere" not in console.page.value("document.querySelector('main').innerText")
+
+
 def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(console):
     console.ask("POST", "/topics/soon/messages", {"value": "in ten minutes", "delay": "10m"})
     console.ask("POST", "/topics/soon/messages", {"value": "in forty minutes", "delay": "40m"})
     console.go("schedule?topic=soon", "in forty minutes")
-    console.do(
-        "[...document.querySelectorAll('.bars button')].find((e) => / 1$/m.test(e.title)).click()"
-    )
+    bar = "[...document.querySelectorAll('.bars button')].find((e) => / 1$/m.test(e.title))"
+    console.wait(f"!!{bar}")  # the bars may come after the list
+    console.do(f"{bar}.click()")
     console.page.wait("!document.body.innerText.includes('in forty minutes')")
     assert "from=" in asked(console)
     shared(console)

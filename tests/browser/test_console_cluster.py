@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.console import Console
+from tests.browser.console import Console, Refused
 from tests.cluster.conftest import member
 from tests.kit.ports import free_rows
 
@@ -96,7 +96,7 @@ def fill(console: Console) -> list[str]:
         console.ask("POST", "/topics/orders/messages", body)
     groups = [f"group-{number}" for number in range(6)]
     for group in groups:  # their homes are on several nodes
-        path = f"/topics/orders/messages?group={group}&limit=1&wait=10s&start=earliest"
+        path = f"/topics/orders/messages?group={group}&limit=1&wait=25s&start=earliest"
         [taken] = console.ask("GET", path)["messages"]
         done = {"group": group, "reject": [taken["lease"]], "leave": True}
         console.ask("POST", "/topics/orders/acks", done)
@@ -195,6 +195,18 @@ def goes_on_without_a_leader(console: Console, nodes: Nodes) -> None:
     page.wait("!document.querySelector('main .notice.warn b')")  # nothing is wrong any more
 
 
+def makes(console: Console, topic: str) -> bool:
+    """Have a topic made, or be told that nobody is known yet who leads, now that one was killed:
+    with `ifAbsent` it is asked for again, whether it was made or not."""
+    try:
+        console.ask("POST", "/topics", {"topic": topic, "ifAbsent": True})
+    except Refused as refused:
+        if refused.status != 503:
+            raise
+        return False
+    return True
+
+
 def goes_on_when_its_own_node_is_back(console: Console, nodes: Nodes) -> None:
     """Look at a page of a node that is killed: it says so, and goes on when the node is back."""
     page = console.page
@@ -203,8 +215,7 @@ def goes_on_when_its_own_node_is_back(console: Console, nodes: Nodes) -> None:
     console.shows("not connected")
     console.shows("The node does not answer")
     beside = Console(page, nodes.ports["b"])
-    # Whether a node that was killed has made it, nobody knows: with `ifAbsent` it is asked again.
-    beside.ask("POST", "/topics", {"topic": "orders-meanwhile", "ifAbsent": True})
+    beside.until(lambda: makes(beside, "orders-meanwhile"), seconds_max=60)
     nodes.start("a")
     console.shows("orders-meanwhile")
     page.wait("document.querySelector('.away').classList.contains('hidden')")

@@ -48,3 +48,14 @@ def test_a_thousand_topics_and_groups_are_paged_through(page, tmp_path):
         is_at(console, 951, 1_000, 1_000)
         assert page.value("window.wrong") == []
         page.open("about:blank")
+
+
+def test_a_group_that_nobody_is_in_is_marked_once_it_is_behind(console):
+    console.ask("POST", "/topics/left/messages", {"value": "x"})
+    taken = console.ask("GET", "/topics/left/messages?group=g&limit=1&wait=9s&start=earliest")
+    done = {"group": "g", "ack": [each["lease"] for each in taken["messages"]], "leave": True}
+    console.ask("POST", "/topics/left/acks", done)
+    console.go("groups?filter=left", "none")
+    console.wait("!!$('tbody .dim')")
+    console.ask("POST", "/topics/left/messages", {"value": "y"})
+    console.wait("!!$('tbody .warn')")

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.browser.console import Console
+from tests.browser.console import Console, answer
 from tests.kit.browser import Page
 from tests.server.secure_serving import SecureNode
 from waterclock.security.rights import KINDS, Right, RightKind, Rights
@@ -237,3 +237,57 @@ def test_the_console_and_the_node_agree_on_what_a_right_covers(page, node):
         ]
         node_says = [Rights(rights).allows(kind, **about) for kind, about in questions]
         assert console_says(page, rights, questions) == node_says, (rights, questions)
+
+
+def test_who_chooses_another_topic_on_a_page_is_shown_what_they_may_do_with_that(page, filled):
+    console = Console(page, filled.port, filled)
+    console.bearer = filled.add("one", read=f"{MINE} {THEIRS}", publish=MINE)
+    console.open(f"schedule?topic={MINE}")
+    buttons = "[...document.querySelectorAll('main button')]"
+    publish = f"{buttons}.some((each) => each.innerText === 'Publish…')"
+    console.wait(publish)
+    for topic, may in ((THEIRS, False), (MINE, True), ("", True)):
+        console.wait(f"[...$('select').options].some((each) => each.value === '{topic}')")
+        chosen = f"$('select').value = '{topic}'; $('select').dispatchEvent(new Event('change'))"
+        console.do(chosen)
+        assert page.value(publish) is may, topic
+    assert page.value("window.wrong") == []
+
+
+def test_nobody_is_offered_to_publish_what_only_the_node_writes(page, filled):
+    console = Console(page, filled.port, filled)
+    console.open("topics/__audit")
+    console.wait("!!$('td button.mono')")
+    console.do("$('td button.mono').click()")
+    console.wait("!!$('dialog .message')")
+    buttons = page.value("[...document.querySelectorAll('button')].map((e) => e.innerText)")
+    assert [each for each in buttons if each.startswith("Publish")] == []
+    assert page.value("window.wrong") == []
+
+
+MEMBERS = [
+    {"name": name, "state": state, "level": 1, "http": "", "zone": "", "isSelf": name == "a"}
+    for name, state in (("a", "alive"), ("b", "alive"), ("c", "failed"))
+]
+REPLICA = {"name": "a", "isVoter": True, "isLinked": True, "lag": 0, "flushedEnd": 4}
+PARTITION = {"topic": MINE, "partition": 0, "leader": "a", "epoch": 1, "committedEnd": 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [("admin", {"/cluster/drain", "/cluster/move", "/cluster/replace"}), ("read", set())],
+)
+def test_a_cluster_is_changed_only_by_who_may_do_everything(page, filled, kind, does):
+    console = Console(page, filled.port, filled)
+    console.bearer = filled.add("one", **{kind: "*"})
+    console.open()
+    replication = {"partitions": [{**PARTITION, "factor": 1, "replicas": [REPLICA]}]}
+    answer(console, replication=replication, members={"members": MEMBERS})
+    page.value("import('/console/rights.js').then((m) => void (m.who().isClustered = true))")
+    console.go("cluster", "failed")
+    console.shows(MINE)
+
+    lines = page.value(PRESS_ALL)
+
+    assert {path for line in lines for _, path, _ in requests_of(line)} == does
+    assert page.value("window.wrong") == []

@@ -57,3 +57,38 @@ def test_a_schedule_that_cannot_be_read_is_not_shown_as_empty(console):
     console.do(refuse)
     console.go("schedule", "What is to come is not known: it is too much")
     console.shows("The list is not what is there now: it is too much")
+
+
+def test_a_row_keeps_the_focus_while_others_come_and_go(console):
+    for name in ("first", "second", "third"):
+        console.ask("POST", "/topics/focus/messages", {"value": name, "delay": "1h"})
+    console.go("schedule?topic=focus", "third")
+    row = "[...document.querySelectorAll('tr')].find((each) => each.innerText.includes('second'))"
+    console.do(f"window.held = {row}.querySelector('button'); held.focus()")
+    found = console.ask("GET", "/topics/focus/scheduled?values=true")["scheduled"]
+    [first] = [each for each in found if each["value"] == "first"]
+    place = {"partition": first["partition"], "offset": first["offset"]}
+    console.ask("POST", "/topics/focus/reschedule", {"messages": [place], "delay": "0s"})
+    console.page.wait("!document.querySelector('main').innerText.includes('first')")
+    assert console.page.value("document.activeElement === held")
+    console.ask("POST", "/topics/focus/messages", {"value": "before them", "delay": "30m"})
+    console.shows("before them")
+    assert console.page.value("document.activeElement === held")
+
+
+def test_a_recurrence_that_somebody_changes_is_shown_as_it_is_now(console):
+    daily = {"topic": "bells", "cron": "0 9 * * *", "value": "ring"}
+    console.ask("PUT", "/recurrences/daily", daily)
+    console.go("schedule?topic=bells", "0 9 * * *")
+    console.ask("PUT", "/recurrences/daily", daily | {"cron": "0 10 * * *"})
+    console.shows("0 10 * * *")
+    console.do("press('daily')")
+    assert "0 10 * * *" in console.do("return $('dialog').innerText")
+    console.ask("DELETE", "/recurrences/daily")
+
+
+def test_what_is_to_come_is_told_by_the_clock_of_the_node(console):
+    console.ask("POST", "/topics/skewed/messages", {"value": "x", "delay": "20m"})
+    console.do("const now = Date.now; Date.now = () => now.call(Date) + 7200000")
+    console.go("schedule?topic=skewed", "1 to come, 1 of it shown here.")
+    console.wait("/in (20 m|19 m)/.test($('main').innerText)")

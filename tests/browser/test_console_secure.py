@@ -6,6 +6,10 @@ from urllib.parse import quote
 from tests.browser.console import EVIL, SERIOUS, Console, narrow
 from tests.server.secure_serving import secure_node
 
+GO_ON = """
+new Promise((done) => { addEventListener("hashchange", done); location.hash = "#/groups"; })
+  .then(() => true)
+"""
 AUDIT_READ = "asked.map((one) => one.path).filter((path) => path.includes('/__audit/p'))"
 """What of the audit the page has asked for."""
 
@@ -57,6 +61,9 @@ def test_a_secure_node_asks_who_looks_and_shows_only_what_they_may_do(page, tmp_
             console.shows("Log out")
         console.do("press('Log out')")
         console.shows("This node asks who you are.")
+        before = page.value("asked.length")
+        page.value(GO_ON)
+        assert page.value("asked.length") == before  # who is logged out goes nowhere
         console.do(login.replace("{}", json.dumps(node.admin.removeprefix("Bearer "))))
         console.shows("Audit")
         node.ask("DELETE", f"/streams/{quote(EVIL, safe='')}", f"Bearer {reader}")

@@ -66,3 +66,37 @@ def test_who_goes_back_or_changes_their_mind_has_moved_nothing(console, group):
     console.do("press('Back')")
     console.wait("!$('dialog')")
     assert committed(console, group) == 3
+
+
+def test_an_offset_is_of_one_partition_and_one_that_it_has_not_is_refused(console):
+    console.ask("POST", "/topics", {"topic": "uneven", "partitions": 2, "ifAbsent": True})
+    messages = "/topics/uneven/messages"
+    for number in range(3):
+        console.ask("POST", messages, {"value": f"{number}", "partition": 1})
+    taken = console.ask("GET", f"{messages}?group=g&limit=3&wait=9s&start=earliest")["messages"]
+    leases = [each["lease"] for each in taken]
+    console.ask("POST", "/topics/uneven/acks", {"group": "g", "ack": leases, "leave": True})
+    console.go("groups/uneven/g", "Generation")
+    console.do("press('Seek\u2026'); fill('to', 'offset'); fill('offset', '1')")
+    refused = "Offset: partition 0 has those from 0 to 0"
+    console.wait(f"$('dialog form').innerText.includes('{refused}')")  # before it is asked for
+    console.do(f"{SUBMIT}.click()")
+    console.wait(f"$('dialog .notice.bad').innerText === '{refused}'")
+    console.do(f"fill('partition', '1'); {SUBMIT}.click()")
+    asks(console, "up to 2 messages will be delivered again")
+    assert "--offset 1/1 --address" in console.do("return $('dialog .same').innerText")
+    console.do("press('Yes: seek')")
+    console.wait("!$('dialog')")
+    after = console.ask("GET", "/topics/uneven/groups/g")["partitions"]
+    assert [each["committed"] for each in after] == [0, 1]
+
+
+def test_a_group_is_not_moved_before_it_is_known_where_it_stands(console):
+    console.do("""
+      const ask = window.fetch;
+      window.fetch = (path, options) => String(path).includes("/groups/")
+        ? new Promise(() => {}) : ask(path, options);
+    """)
+    console.go("groups/orders/unknown", "Seek\u2026")
+    found = "[...document.querySelectorAll('button')].find((e) => e.innerText === 'Seek\u2026')"
+    assert console.do(f"return {found}.disabled")

@@ -289,7 +289,12 @@ async def test_a_node_whose_counts_mean_nothing_here_is_shown_as_one_not_heard(t
     assert shown[-1]["name"] == "another"
 
 
-async def test_a_topic_tells_what_fired_there_and_how_late(tmp_path):
+async def rest(_: recorder.Recorder) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_topic_tells_what_fired_there_and_how_late(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder.Recorder, "run", rest)  # the test alone takes samples
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as ask:
         await it.node.recorder.sample()
         body = b'{"value":"rings","delay":"500ms"}'

@@ -1,6 +1,6 @@
 // Actions: a form, the same as a command and as a request, and what became of it.
 import { h, dialog, toast } from "./dom.js";
-import { send } from "./api.js";
+import { send, written } from "./api.js";
 import { momentInput } from "./moments.js";
 import { who } from "./rights.js";
 
@@ -11,17 +11,19 @@ const shell = (...words) => words.filter((word) => word !== null && word !== und
 const here = () => (who().grpcPort ? ["--address", `${location.hostname}:${who().grpcPort}`] : []);
 export const waterclock = (...words) => shell("waterclock", ...words, ...here());
 
-// A command, and what clients may have written: behind `--` none of that is taken for an option.
+// A command, and what clients may have written: behind `--` none of that is taken for an option. A message
+// that is `-` alone comes in by a pipe, as commands that publish read it there.
 export function command(verb, given, ...options) {
+  const piped = ["publish", "send"].includes(verb) && given.at(-1) === "-" ? "echo - | " : "";
   const isOption = given.some((word) => word.startsWith("-"));
   const words = [shell("waterclock", ...verb.split(" ")), ...given.map(quoted)];
   const rest = [shell(...options, ...here())].filter(Boolean);
-  return (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
+  return piped + (isOption ? [words[0], ...rest, "--", ...words.slice(1)] : [...words, ...rest]).join(" ");
 }
 
 function curl({ method, path, body }) {
   const words = ["curl", ...(method === "POST" && body !== undefined ? [] : method === "GET" ? [] : ["-X", method]), location.origin + path];
-  if (body !== undefined) words.push("-d", JSON.stringify(body));
+  if (body !== undefined) words.push("-d", written(body));
   const line = shell(...words);
   return who().isSecure ? `${line} --cacert ca.pem -H "Authorization: Bearer $WATERCLOCK_CREDENTIAL"` : line;
 }
@@ -67,6 +69,14 @@ function control(field, changed) {
   return h("input", { ...common, type: field.kind ?? "text", value: field.value ?? "", min: field.min, step: field.step, list: field.known ? `known-${field.name}` : undefined, autocomplete: "off" });
 }
 
+// A field shows no `\r`, and one of a line no line break: what was not touched goes as it came, and of what
+// was, lines end as they did.
+function textOf(field, made, first) {
+  if (field.kind === "select") return made.value;
+  if (made.value === first) return field.value ?? "";
+  return field.kind === "area" && /\r\n/.test(field.value) ? made.value.replaceAll("\n", "\r\n") : made.value;
+}
+
 function labelled(field, made) {
   if (field.kind === "check") return h("label", { class: "field check" }, made, h("span", {}, field.title));
   const known = field.known && h("datalist", { id: `known-${field.name}` }, field.known.map((value) => h("option", { value })));
@@ -77,9 +87,9 @@ function labelled(field, made) {
 // Of a moment its value is what is to be sent, which is known once it has been read.
 // check(values) -> why not; sure(values) -> what it would do, asked before it is done; asked(values) -> {method, path, body, cli}; done(answer) says what became of it.
 export function act({ title, note, fields = [], check, sure, asked, label, isDanger = false, done, more }) {
-  const controls = fields.map((field) => [field, control(field, () => { refresh(); more?.update?.(values()); })]);
+  const controls = fields.map((field) => { const made = control(field, () => { refresh(); more?.update?.(values()); }); return [field, made, made.value]; });
   const labels = controls.map(([field, made]) => labelled(field, made));
-  const values = () => Object.fromEntries(controls.map(([field, made]) => [field.name, made.sent ? made.sent() : made.type === "checkbox" ? made.checked : made.value]));
+  const values = () => Object.fromEntries(controls.map(([field, made, first]) => [field.name, made.sent ? made.sent() : made.type === "checkbox" ? made.checked : textOf(field, made, first)]));
   const moments = () => controls.filter(([field, made]) => made.settle && field.when?.(values()) !== false).map(([, made]) => made);
   const equal = same();
   const wrong = h("p", { class: "notice bad hidden", role: "alert" });

@@ -1,8 +1,9 @@
 // Requests to the node. The credential goes in a header, as that of any client: there is no cookie.
 
 const KEPT = "waterclock.credential";
+const PATIENCE_MS = 30000; // longer than any node waits for something to tell
 let credential = sessionStorage.getItem(KEPT) ?? "";
-export const onLogin = { needed: () => {} };
+export const onLogin = { needed: () => {}, refused: () => {} };
 
 export class Problem extends Error {
   constructor(status, said) {
@@ -20,21 +21,39 @@ export function keep(given) {
   else sessionStorage.removeItem(KEPT);
 }
 
+// A body is a value, or JSON that stands already: parsed, its numbers would be rounded.
+export const written = (body) => (typeof body === "string" ? body : JSON.stringify(body));
+
 export async function ask(method, path, { body, signal } = {}) {
   const headers = { Accept: "application/json" };
   if (credential) headers.Authorization = `Bearer ${credential}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, signal, cache: "no-store", credentials: "omit", body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await fetch(path, { method, headers, signal, cache: "no-store", credentials: "omit", body: written(body) });
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
     if (answer.status === 401) onLogin.needed();
+    if (answer.status === 403) onLogin.refused();
     throw new Problem(answer.status, said);
   }
   return answer;
 }
 
-export async function get(path, options) {
-  return (await ask("GET", path, options)).json();
+// Stops when another signal says so, and hears of it no longer once it has stopped.
+function stopping(signal) {
+  const stop = new AbortController(), end = () => stop.abort(signal.reason);
+  if (signal?.aborted) end();
+  signal?.addEventListener("abort", end, { signal: stop.signal });
+  return stop;
+}
+
+export async function get(path, { signal } = {}) {
+  const stop = stopping(signal), timer = setTimeout(() => stop.abort(new Error("The node does not answer in time.")), PATIENCE_MS);
+  try {
+    return await (await ask("GET", path, { signal: stop.signal })).json();
+  } finally {
+    clearTimeout(timer);
+    stop.abort();
+  }
 }
 
 export async function send(method, path, body) {
@@ -43,6 +62,11 @@ export async function send(method, path, body) {
 }
 
 export const part = encodeURIComponent;
+
+// Part of an address, also of one that somebody typed.
+export function plain(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
 
 export function query(path, parameters) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -54,19 +78,18 @@ export function query(path, parameters) {
 // whose last window just closes, has nothing to say there.
 export function remember(path, asked, isStep = false) {
   const here = location.hash.replace(/^#\/?/, "").split("?")[0], wanted = query(`#/${path}`, asked);
-  if (decodeURIComponent(here) !== decodeURIComponent(path) || location.hash === wanted) return;
+  if (plain(here) !== plain(path) || location.hash === wanted) return;
   if (isStep) window.history.pushState(null, "", wanted);
   else window.history.replaceState(null, "", wanted);
 }
 
 // Calls `take` with each line of an answer, until it says false.
 export async function lines(path, take, { signal, separator = "\n" } = {}) {
-  const stop = new AbortController();
-  signal?.addEventListener("abort", () => stop.abort());
-  const answer = await ask("GET", path, { signal: stop.signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const stop = stopping(signal);
   let rest = "";
   try {
+    const answer = await ask("GET", path, { signal: stop.signal });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;

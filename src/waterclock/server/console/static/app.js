@@ -1,34 +1,43 @@
 // The frame: navigation, the page that the address names, one connection to the node, who is logged in.
-import { get, hasCredential, keep, live, onLogin, query } from "./api.js";
+import { get, hasCredential, keep, live, onLogin, plain, query } from "./api.js";
 import { h, put, toast } from "./dom.js";
 import { span } from "./format.js";
 import { redrawAll } from "./plot.js";
 import { is, may, who } from "./rights.js";
+// All pages come at first: one that is chosen while the node is away is there as well.
+import { audit } from "./audit.js";
+import { cluster } from "./cluster.js";
+import { deadLetters } from "./dead_letters.js";
+import { groups } from "./groups.js";
+import { jobs } from "./jobs.js";
 import { overview } from "./overview.js";
+import { schedule } from "./schedule.js";
+import { streams } from "./streams.js";
+import { topics } from "./topics.js";
 
 const app = document.getElementById("app");
 const PAGES = [
-  ["", "Overview", async () => overview],
-  ["topics", "Topics", async () => (await import("./topics.js")).topics],
-  ["schedule", "Schedule", async () => (await import("./schedule.js")).schedule],
-  ["groups", "Groups", async () => (await import("./groups.js")).groups],
-  ["dead-letters", "Dead letters", async () => (await import("./dead_letters.js")).deadLetters],
-  ["streams", "Streams", async () => (await import("./streams.js")).streams],
-  ["cluster", "Cluster", async () => (await import("./cluster.js")).cluster, () => may("read")],
-  ["jobs", "Jobs", async () => (await import("./jobs.js")).jobs],
-  ["audit", "Audit", async () => (await import("./audit.js")).audit, () => who().auditTopic && may("read", { topic: "__audit" })],
+  ["", "Overview", overview],
+  ["topics", "Topics", topics],
+  ["schedule", "Schedule", schedule],
+  ["groups", "Groups", groups],
+  ["dead-letters", "Dead letters", deadLetters],
+  ["streams", "Streams", streams],
+  ["cluster", "Cluster", cluster, () => may("read")],
+  ["jobs", "Jobs", jobs],
+  ["audit", "Audit", audit, () => who().auditTopic && may("read", { topic: "__audit" })],
 ];
 
 // Where the reader is: the path after the hash, and what is asked of the page.
-export function place() {
+function place() {
   const [path, asked] = location.hash.replace(/^#\/?/, "").split("?");
-  return { path: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(asked ?? "") };
+  return { path: path.split("/").filter(Boolean).map(plain), query: new URLSearchParams(asked ?? "") };
 }
 
 let page = null;
 let stopLive = null;
 let livePath = "";
-let last = null;
+let last = null, lastPath = "";
 const frame = {};
 
 function build() {
@@ -43,6 +52,7 @@ function build() {
   frame.away = h("div", { class: "away hidden", role: "status" }, "The node does not answer. What is shown is what was known last; the console connects again by itself.");
   frame.main = h("main", { id: "main", tabindex: "-1" });
   frame.up = h("span");
+  frame.version = h("span", {}, `v${who().version}`);
   const theme = h("button", { type: "button", class: "small", onclick: turnTheme }, "Light / dark");
   const leave = h("button", { type: "button", class: "small", onclick: () => { keep(""); login(); } }, "Log out");
   app.className = "";
@@ -54,7 +64,7 @@ function build() {
       h("nav", { "aria-label": "Pages" }, h("ul", {}, links.map((link) => h("li", {}, link)))),
       h("div", { class: "foot" },
         who().isSecure ? h("div", { class: "row" }, h("span", { title: "who is logged in" }, who().principal), leave) : null,
-        h("div", {}, `v${who().version} · up `, frame.up),
+        h("div", {}, frame.version, " · up ", frame.up),
         h("div", { class: "row" }, h("a", { href: "/docs" }, "API"), theme))),
     frame.main);
   frame.main.append(frame.away);
@@ -75,7 +85,26 @@ function connected(state) {
   frame.dot.className = `dot ${state === "live" ? (last?.node && !last.node.isReady ? "bad" : "good") : "warn"}`;
   frame.away.classList.toggle("hidden", state !== "away");
   if (state === "away") frame.wasAway = true;
-  else if (state === "live" && frame.wasAway) { frame.wasAway = false; page?.back?.(); }
+  else if (state === "live" && frame.wasAway) { frame.wasAway = false; again().then((isBuilt) => isBuilt || page?.back?.()); }
+}
+
+// A node that was away may be another release by now, and what is refused may be what was allowed when the
+// page was built: who looks is asked again, and all is built anew if that makes a difference. Says if it was.
+const shape = ({ version, startedMs, nowMs, grpcPort, ...rest }) => JSON.stringify(rest);
+let asking = null;
+const again = () => (asking ??= renew().catch(() => false).finally(() => { asking = null; }));
+async function renew() {
+  const found = await get("/console/session"), before = shape(who());
+  if (!page) return false;
+  is(found);
+  put(frame.version, `v${found.version}`);
+  if (shape(found) === before) return false;
+  stopLive?.();
+  stopLive = null;
+  build();
+  show();
+  toast("What you may see or do here has changed");
+  return true;
 }
 
 // A page that nobody sees lets go of its connection: a browser has six to a node for all its tabs. What
@@ -92,7 +121,8 @@ function follow() {
   stopLive?.();
   livePath = path;
   stopLive = live(path, (snapshot) => {
-    last = snapshot;
+    snapshot.aheadMs = snapshot.nowMs - Date.now();
+    [last, lastPath] = [snapshot, path];
     put(frame.up, span(snapshot.nowMs - who().startedMs));
     page?.update?.(snapshot);
   }, connected);
@@ -101,16 +131,12 @@ function follow() {
 // What the navigation does not list, but an address that was shared names.
 const nothing = (title) => ({ element: [h("div", { class: "head" }, h("h1", {}, title)), h("p", { class: "notice" }, "There is nothing here that you may see.")] });
 
-let shows = 0;
-async function show() {
-  const turn = ++shows;
+function show() {
   const at = place();
-  const [path, title, load, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
-  const open = shown && !shown() ? () => nothing(title) : await load();
-  if (turn !== shows) return;
+  const [path, title, open, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
   page?.close?.();
   document.querySelectorAll("dialog").forEach((box) => box.close());
-  page = open({ ...at, follow, snapshot: () => last });
+  page = shown && !shown() ? nothing(title) : open({ ...at, follow });
   frame.links.forEach((link) => (link.dataset.path === path ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   if (matchMedia("(max-width: 760px)").matches) frame.links.find((link) => link.dataset.path === path)?.scrollIntoView({ block: "nearest", inline: "center" });
   document.title = `${page.title ?? title} · ${who().node} · Waterclock`;
@@ -118,7 +144,7 @@ async function show() {
   if (frame.wasShown) { frame.main.focus({ preventScroll: true }); scrollTo(0, 0); }
   frame.wasShown = true;
   follow();
-  if (last && page.update) page.update(last);
+  if (last) page.update?.(lastPath === livePath ? last : { nowMs: last.nowMs, aheadMs: last.aheadMs, node: last.node }); // lists are of each view
 }
 
 function login(said = "") {
@@ -155,18 +181,23 @@ async function begin() {
   is(await get("/console/session"));
   last = null;
   build();
-  await show();
+  show();
 }
 
 // The part behind the # names a page here, so the link to the content is not followed but done.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main")?.focus(); });
-document.addEventListener("visibilitychange", () => { if (page) follow(); if (!document.hidden) page?.seen?.(); });
-addEventListener("hashchange", () => { if (frame.main) show(); });
+document.addEventListener("visibilitychange", () => {
+  if (!page) return;
+  follow();
+  if (!document.hidden) { page.seen?.(); again(); }
+});
+addEventListener("hashchange", () => { if (page) show(); });
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") toast(event.reason?.message ?? "Something went wrong", true);
 });
 
 async function start() {
+  onLogin.refused = () => { if (page) again(); };
   onLogin.needed = () => {
     if (page) { keep(""); login("The credential is not good any more."); }
   };

@@ -78,7 +78,7 @@ function one(at, topic) {
   const named = at.query.get("letter");
   const open = () => { const row = rows.find((each) => position(each) === named); if (row) whole(row); };
   if (mayRead) load().then(() => named && open()).catch(fail);
-  const refresh = every(5000, () => { if (mayRead && rows.length <= 100 && !document.querySelector("dialog")) load().catch(() => {}); });
+  const refresh = every(5000, () => mayRead && rows.length <= 100 && !document.querySelector("dialog") && load().catch(() => {}));
   return {
     title: `Dead letters of ${topic}`,
     element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/dead-letters" }, "Dead letters")), h("h1", {}, topic)), said, h("span", { class: "grow" }), h("a", { class: "button", href: `#/topics/${part(topic)}` }, "Topic"), mayRead && mayRedrive ? again : null, mayRead && mayPurge ? drop : null), mayRead ? panel("Messages", table.element, more) : unreadable("topic")],

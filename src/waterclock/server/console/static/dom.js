@@ -64,18 +64,29 @@ export function dialog(title, ...children) {
   return box;
 }
 
-// Runs it again and again while somebody sees the page, and at once when it is seen again; returns what
-// ends it.
+// Runs it again and again while somebody sees the page, and at once when it is seen again, but never beside
+// itself; returns what ends it.
 export function every(ms, run) {
-  let timer;
+  let timer, isRunning = false;
+  const once = async () => {
+    if (isRunning) return;
+    isRunning = true;
+    try { await run(); } finally { isRunning = false; }
+  };
   const turn = () => {
     clearInterval(timer);
-    if (!document.hidden) timer = setInterval(run, ms);
+    if (!document.hidden) timer = setInterval(once, ms);
   };
-  const look = () => { turn(); if (!document.hidden) run(); };
+  const look = () => { turn(); if (!document.hidden) once(); };
   document.addEventListener("visibilitychange", look);
   turn();
   return () => { clearInterval(timer); document.removeEventListener("visibilitychange", look); };
+}
+
+// Runs it soon, and once for all that ask meanwhile.
+export function soon(run, delay = 50) {
+  let timer = null;
+  return () => { timer ??= setTimeout(() => { timer = null; run(); }, delay); };
 }
 
 export function later(run, delay) {

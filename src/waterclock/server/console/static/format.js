@@ -91,6 +91,22 @@ export function pretty(text) {
   return made;
 }
 
+// What a member of an object is, as it came, if the object has it.
+export function member(text, name) {
+  let depth = 0, key = "", start = 0;
+  for (const { 0: one, index } of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]:,]/g)) {
+    if (depth === 1 && !start && one[0] === '"') key = JSON.parse(one);
+    else if (depth === 1 && one === ":") start = index + 1;
+    else if (depth === 1 && (one === "," || one === "}")) {
+      if (key === name) return text.slice(start, index).trim();
+      start = 0;
+    }
+    if (one === "{" || one === "[") depth++;
+    if (one === "}" || one === "]") depth--;
+  }
+  return undefined;
+}
+
 export function cut(text, length = 160) {
   return text.length > length ? `${text.slice(0, length)}…` : text;
 }

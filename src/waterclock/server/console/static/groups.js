@@ -35,7 +35,7 @@ function list(at) {
     columns: [
       { title: "Group", kind: "name", sort: "name", same: (row) => row.group, cell: groupLink },
       { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
-      { title: "Members", kind: "num", sort: "members", same: (row) => String(row.members), cell: (row) => (row.members ? count(row.members) : h("span", { class: row.lag ? "warn" : "dim" }, "none")) },
+      { title: "Members", kind: "num", sort: "members", same: (row) => `${row.members}/${row.lag > 0}`, cell: (row) => (row.members ? count(row.members) : h("span", { class: row.lag > 0 ? "warn" : "dim" }, "none")) },
       { title: "Lag", kind: "num", sort: "lag", cell: (row) => brief(row.lag) },
       { title: "In flight", kind: "num", sort: "unacked", hide: true, cell: (row) => brief(row.unacked) },
       { title: "To retry", kind: "num", hide: true, cell: (row) => brief(row.waiting) },
@@ -66,9 +66,11 @@ function one(at, topic, group) {
       wrong.classList.add("hidden");
     } catch (error) { wrong.textContent = error.message; wrong.classList.remove("hidden"); return; }
     table.update(info.partitions);
+    go.disabled = false;
     const total = (field) => info.partitions.reduce((sum, each) => sum + each[field], 0);
     about.replaceChildren(facts([["Topic", link(topic)], ["Members", info.members.length ? info.members.join(", ") : "none"], ["Generation", String(info.generation)], ["Lag", count(total("lag"))], ["Slowest", slowest(info.partitions)], ["In flight", count(total("unacked"))], ["To retry", count(total("waiting"))], ["Missed", total("missed") ? `${count(total("missed"))} were taken by retention first` : ""]]));
   };
+  const go = h("button", { type: "button", disabled: true, onclick: () => seek() }, "Seek…"); // once it is known where the group stands
   const mayRead = may("read", { topic, group });
   const refresh = mayRead ? every(2000, load) : () => {};
   if (mayRead) load();
@@ -89,26 +91,37 @@ function one(at, topic, group) {
       let to = new Map(now.partitions.map((each) => [each.partition, each.endOffset]));
       if (v.to === "earliest") to = starts;
       if (v.to === "time") to = v.since ? new Map((await get(query(`/topics/${part(topic)}/offsets`, { timeMs: Date.parse(v.since) }))).positions.map((each) => [each.partition, each.offset])) : new Map();
-      if (v.to === "offset") to = new Map(now.partitions.map((each) => [each.partition, Number(v.offset) || 0]));
-      return now.partitions.map((each) => { const from = Math.max(each.committed, starts.get(each.partition) ?? 0); return { ...each, committed: from, to: to.get(each.partition) ?? from }; });
+      if (v.to === "offset") {
+        const { partition, startOffset, endOffset } = ends.find((each) => String(each.partition) === v.partition), offset = Number(v.offset) || 0;
+        if (offset < startOffset || offset > endOffset) throw new Error(`Offset: partition ${partition} has those from ${startOffset} to ${endOffset}`);
+        to = new Map([[partition, offset]]);
+      }
+      return now.partitions.map((each) => { const from = Math.max(each.committed, starts.get(each.partition) ?? 0), there = to.get(each.partition); return { ...each, committed: from, to: there >= 0 ? there : from }; });
     };
     preview.append(h("h3", {}, "Preview"), rows.element);
     preview.update = async (v) => {
-      const turn = ++turns, moved = await moves(v);
-      if (turn === turns) rows.update(moved); // of what was typed last
+      const turn = ++turns;
+      let moved = [], wrong = "";
+      try { moved = await moves(v); } catch (error) { wrong = error.message; }
+      if (turn !== turns) return; // something else was typed since
+      rows.none.textContent = wrong;
+      rows.update(moved);
     };
     const first = { to: "earliest", offset: "0" };
+    const numbers = info.partitions.map((each) => [String(each.partition), `partition ${each.partition}`]);
     act({
       title: `Where ${group} goes on`, label: "Seek", isDanger: true, more: preview,
       note: info.members.length ? "The group has members: they must leave before it can be moved." : "What lies between is skipped, or comes again.",
       fields: [
         { name: "to", title: "Go on", kind: "select", value: first.to, options: [["earliest", "at the beginning"], ["latest", "at the end"], ["time", "at a time"], ["offset", "at an offset"]] },
-        { name: "since", title: "Time, by your clock: 18:00, 1h ago, yesterday 9:00, 2026-12-24 18:00", kind: "moment", valueMs: Math.floor(Date.now() / 1000 - 3600) * 1000, isPast: true, isFixed: true, when: (v) => v.to === "time" }, { name: "offset", title: "Offset, of each partition", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
+        { name: "since", title: "Time, by your clock: 18:00, 1h ago, yesterday 9:00, 2026-12-24 18:00", kind: "moment", valueMs: Math.floor(Date.now() / 1000 - 3600) * 1000, isPast: true, isFixed: true, when: (v) => v.to === "time" },
+        { name: "partition", title: "Partition: the others stay where they are", kind: "select", options: numbers, when: (v) => v.to === "offset" }, { name: "offset", title: "Offset", kind: "number", min: "0", value: first.offset, when: (v) => v.to === "offset" }],
       check: (v) => (v.to === "time" && !v.since ? "Time: say at which the group goes on" : ""),
       sure: async (v) => consequence(group, await moves(v)),
       asked: (v) => {
-        const body = v.to === "time" ? { since: v.since } : v.to === "offset" ? { positions: info.partitions.map((each) => ({ partition: each.partition, offset: Number(v.offset) || 0 })) } : { start: v.to };
-        const to = v.to === "offset" ? info.partitions.flatMap((each) => ["--offset", `${each.partition}/${Number(v.offset) || 0}`]) : ["--to", v.to === "time" ? v.since : v.to];
+        const position = { partition: Number(v.partition), offset: Number(v.offset) || 0 };
+        const body = v.to === "time" ? { since: v.since } : v.to === "offset" ? { positions: [position] } : { start: v.to };
+        const to = v.to === "offset" ? ["--offset", `${position.partition}/${position.offset}`] : ["--to", v.to === "time" ? v.since : v.to];
         return { method: "POST", path: `${path}/seek`, body, cli: waterclock("groups", "seek", topic, group, ...to) };
       },
       done: () => { load(); return "Moved"; },
@@ -118,7 +131,7 @@ function one(at, topic, group) {
   const forget = () => act({ title: `Forget ${group}`, label: "Forget", isDanger: true, note: "How far it has come is forgotten with it.", asked: () => ({ method: "DELETE", path, cli: waterclock("groups", "delete", topic, group) }), done: () => { location.hash = "#/groups"; return "Forgotten"; } });
   return {
     title: group,
-    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? h("button", { type: "button", onclick: seek }, "Seek…") : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],
+    element: [h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, group)), h("span", { class: "grow" }), may("consume", { topic, group }) ? [mayRead ? go : null, h("button", { type: "button", class: "danger", onclick: forget }, "Forget…")] : null), wrong, ...(mayRead ? [panel("Group", about), panel("Partitions", table.element)] : [unreadable("group")])],
     close: refresh, back: () => mayRead && load(),
   };
 }

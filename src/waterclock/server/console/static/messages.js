@@ -4,23 +4,37 @@ import { act, command } from "./action.js";
 import { choice, dialog, facts, h, panel } from "./dom.js";
 import { count, cut, pretty, span, time } from "./format.js";
 import { read as readMoment, told, typed } from "./moments.js";
-import { may } from "./rights.js";
+import { mayPublish } from "./rights.js";
 import { Table } from "./table.js";
 
+// What the form cannot show of a message that is published `again` goes along, but for what is no text.
+const fits = ([name, text]) => /^[^=\r\n]+$/.test(name) && !/[\r\n]/.test(text);
+function noteOf({ key, keyBase64, headers = {}, headersBase64 = {} }) {
+  const kept = Object.entries(headers).filter((each) => !fits(each)).map(([name]) => name), lost = Object.keys(headersBase64);
+  return [
+    keyBase64 ? "Its key is no text, and goes along unless another one is given." : /[\r\n]/.test(key) ? "Its key has line breaks, and goes along as it is unless another one is given." : "",
+    kept.length ? `Headers that no line holds go along as they are: ${kept.join(", ")}.` : "",
+    lost.length ? `Headers that are no text do not go along: ${lost.join(", ")}.` : "",
+  ].filter(Boolean).join(" ");
+}
+
 // Without a topic, the form asks for one; `known` are offered.
-export function publish(topic, { value = "", key = "", headers = "", title, known = [], then } = {}) {
+export function publish(topic, { again = {}, known = [], then } = {}) {
+  const headers = Object.entries(again.headers ?? {}), kept = headers.filter((each) => !fits(each));
   const where = topic ? [] : [{ name: "topic", title: "Topic", required: true, known }];
   act({
-    title: title ?? (topic ? `Publish to ${topic}` : "Publish"), label: "Publish",
-    fields: [...where, { name: "value", title: "Message", kind: "area", value }, { name: "key", title: "Key", value: key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers }, { name: "at", title: "When, by your clock: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24 18:00", hint: "now", kind: "moment" }],
+    title: again.value === undefined ? (topic ? `Publish to ${topic}` : "Publish") : `Publish again to ${topic}`, label: "Publish", note: noteOf(again),
+    fields: [...where, { name: "value", title: "Message", kind: "area", value: again.value }, { name: "key", title: "Key", value: again.key }, { name: "headers", title: "Headers, name=value, one a line", kind: "area", isLow: true, value: headers.filter(fits).map((each) => each.join("=")).join("\n") }, { name: "at", title: "When, by your clock: empty is now; 90s, 18:00, tomorrow 9:00, 2026-12-24 18:00", hint: "now", kind: "moment" }],
     asked: (v) => {
-      const given = v.headers.split("\n").filter(Boolean).map((line) => {
+      const shown = v.headers.split("\n").filter(Boolean).map((line) => {
         if (line.indexOf("=") < 1) throw new Error(`Header ${line}: write name=value`);
         return [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)];
       });
-      const to = topic || v.topic, body = { value: v.value, key: v.key || undefined, headers: given.length ? Object.fromEntries(given) : undefined };
+      const to = topic || v.topic, given = [...kept, ...shown], keyBase64 = v.key ? undefined : again.keyBase64;
+      const body = { value: v.value, key: v.key || undefined, keyBase64, headers: given.length ? Object.fromEntries(given) : undefined };
       if (v.at) body.at = v.at;
-      return { method: "POST", path: `/topics/${part(to)}/messages`, body, cli: command("publish", [to, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at ? ["--at", v.at] : [])) };
+      const isWritable = !keyBase64 && kept.every(([name]) => /^[^=]+$/.test(name)); // as words of a command
+      return { method: "POST", path: `/topics/${part(to)}/messages`, body, cli: isWritable ? command("publish", [to, v.value], ...(v.key ? ["--key", v.key] : []), ...given.flatMap(([name, text]) => ["-H", `${name}=${text}`]), ...(v.at ? ["--at", v.at] : [])) : "" };
     },
     done: (made) => { then?.(); return `Stored at ${made.partition}/${made.offset}`; },
   });
@@ -49,7 +63,7 @@ function lateness(m) {
 
 export function whole(topic, m) {
   const tools = [h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")];
-  if (may("publish", { topic }) && m.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); publish(topic, { value: m.value, key: m.key ?? "", headers: Object.entries(m.headers ?? {}).map(([n, t]) => `${n}=${t}`).join("\n"), title: `Publish again to ${topic}` }); } }, "Publish again…"));
+  if (mayPublish(topic) && m.value !== undefined) tools.unshift(h("button", { type: "button", onclick: () => { box.close(); publish(topic, { again: m }); } }, "Publish again…"));
   const box = dialog(`${topic} ${m.partition}/${m.offset}`,
     facts([["Key", keyOf(m)], ["Id", m.messageId ?? m.messageIdBase64], ["Due", m.dueMs ? time(m.dueMs) : ""], ["Stored", m.appendedMs ? h("span", {}, time(m.appendedMs), " ", lateness(m) ?? "") : ""], ...headersOf(m).map(([name, text]) => [`header ${name}`, text])]),
     h("h3", {}, "Value"), body(m), h("div", { class: "buttons" }, ...tools));
@@ -119,7 +133,7 @@ export function browser(topic, info, at) {
   // Those partitions of which something is to be read.
   const chosen = async () => {
     const known = info() ?? (await get(`/topics/${part(topic)}`));
-    const all = known.partitions.filter((each) => each.endOffset > each.startOffset && (asked.partition === "" || String(each.partition) === asked.partition));
+    const all = known.partitions.filter((each) => each.endOffset > each.startOffset && isChosen(each));
     return { read: all.slice(0, PARTITIONS_MAX), left: Math.max(0, all.length - PARTITIONS_MAX) };
   };
   const starts = async (read) => {
@@ -162,11 +176,12 @@ export function browser(topic, info, at) {
     said.textContent = words.filter(Boolean).join("; ");
   };
 
+  const offer = () => { if (partition.options.length === 1) info()?.partitions.forEach((each) => partition.append(h("option", { value: String(each.partition), selected: String(each.partition) === asked.partition }, `partition ${each.partition}`))); };
   const load = async () => {
     if (asked.follow) return;
     stop.abort();
     const mine = (stop = new AbortController());
-    if (partition.options.length === 1) info()?.partitions.forEach((each) => partition.append(h("option", { value: String(each.partition), selected: String(each.partition) === asked.partition }, `partition ${each.partition}`)));
+    offer();
     try { await read(mine.signal); } catch (error) { if (error.name !== "AbortError") said.textContent = error.message; }
   };
 
@@ -182,17 +197,20 @@ export function browser(topic, info, at) {
     shown = [];
     ends = null;
     table.update([]);
-    const known = (await get(`/topics/${part(topic)}`)).partitions.filter((each) => each.endOffset >= 0 && (asked.partition === "" || String(each.partition) === asked.partition));
-    ends = new Map(known.map((each) => [each.partition, each.endOffset]));
+    ends = new Map((await get(`/topics/${part(topic)}`)).partitions.map((each) => [each.partition, each.endOffset]));
     said.textContent = "waiting for messages";
   };
+  const isChosen = (each) => asked.partition === "" || String(each.partition) === asked.partition;
   const follow = async (mine) => {
     while (!mine.signal.aborted) {
       try {
-        const found = (await get(query(`/topics/${part(topic)}/ends`, { beyond: written(ends), waitMs: 20000 }), { signal: mine.signal })).partitions;
-        for (const each of found.filter((one) => ends.has(one.partition) && one.endOffset > ends.get(one.partition))) {
-          const known = ends.get(each.partition), first = Math.max(known, each.endOffset - SHOWN_MAX);
-          const found = asked.key ? (await ofKey(topic, each.partition, asked.key, { offset: known, end: each.endOffset, signal: mine.signal })).found : (await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset);
+        // Of all partitions: one that is not named is news at once. Of one that nobody led the end is not known.
+        const beyond = written(new Map([...ends].map(([number, end]) => [number, Math.max(0, end)])));
+        const { partitions } = await get(query(`/topics/${part(topic)}/ends`, { beyond, waitMs: 20000 }), { signal: mine.signal });
+        for (const each of partitions.filter((one) => one.endOffset > (ends.get(one.partition) ?? -1))) {
+          const known = ends.get(each.partition) ?? 0, first = Math.max(known, each.endOffset - SHOWN_MAX);
+          const isRead = known >= 0 && known < each.endOffset && isChosen(each);
+          const found = !isRead ? [] : asked.key ? (await ofKey(topic, each.partition, asked.key, { offset: known, end: each.endOffset, signal: mine.signal })).found : (await messages(topic, each.partition, first, each.endOffset - first, mine.signal)).filter((m) => m.offset < each.endOffset);
           shown = [...found, ...shown];
           ends.set(each.partition, each.endOffset);
         }
@@ -228,7 +246,7 @@ export function browser(topic, info, at) {
   };
   return {
     element: panel("Messages", [said, partition, offset, since, key, mode], table.element, pager),
-    async load() { if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
+    async load() { offer(); if (asked.follow) pick("live", true); else await load(); if (asked.message) await open(); },
     again: () => (asked.follow ? undefined : load()),
     rest: () => asked.follow && stop.abort(),
     seen: () => asked.follow && tail(true),

@@ -61,7 +61,9 @@ export function overview({ query }) {
   let history = null, recent = [], saidProblems = "";
 
   const load = async () => {
-    history = await get(asked("/history", { range, node }));
+    const path = asked("/history", { range, node }), found = await get(path);
+    if (path !== asked("/history", { range, node })) return; // the reader wants to see something else by now
+    history = found;
     const away = history.unreachable ?? [];
     put(missing, `The plots lack what ${away.join(", ")} did: no answer.`);
     missing.classList.toggle("hidden", !away.length);

@@ -30,3 +30,6 @@ export const mayAny = (kind, what) => session.isAdmin || session.rights.some((ri
 export function may(kind, about = {}) {
   return session.isAdmin || session.rights.some((right) => right.kind === kind && covers(right, about));
 }
+
+// To the node's own topics nobody publishes, whatever they may do.
+export const mayPublish = (topic) => !topic.startsWith("__") && may("publish", { topic });

@@ -5,7 +5,7 @@ import { act, command, waterclock } from "./action.js";
 import { choice, dialog, empty, every, facts, h, later, panel, put } from "./dom.js";
 import { bytes, count, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
-import { may, mayAny, sees } from "./rights.js";
+import { may, mayAny, mayPublish, sees } from "./rights.js";
 import { Table } from "./table.js";
 import { STEPS, timeline } from "./timeline.js";
 import { link } from "./topics.js";
@@ -20,13 +20,15 @@ export function schedule(at) {
   const given = ["from", "to"].map((name) => Date.parse(at.query.get(name) ?? ""));
   let span_ = given.some(Number.isNaN) ? null : given; // what of the timeline is chosen
   let topics = [], pending = []; // what is told of each second; all that wait for messages
-  let now = Date.now();
+  let ahead = 0; // the node's clock, which says what is due, of the reader's
+  const clockOfNode = () => Date.now() + ahead;
+  let now = clockOfNode();
 
   const keep = () => {
     const [from, to] = (span_ ?? []).map((ms) => new Date(ms).toISOString());
     remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to });
   };
-  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); load(); } }, h("option", { value: "" }, "all topics"));
+  const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); offerPublish(); load(); } }, h("option", { value: "" }, "all topics"));
   const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list().catch(() => {}); });
   const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list().catch(() => {}); }, 300) });
 
@@ -36,7 +38,7 @@ export function schedule(at) {
     { title: "Topic", kind: "name", same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Key", kind: "name", cell: (row) => cut(keyOf(row), 60) },
     { title: "Value", kind: "body", hide: true, cell: (row) => cut(row.value ?? (row.valueBase64 ? `base64 ${row.valueBase64}` : bytes(row.valueBytes)), 120) },
-    { title: "", kind: "tools", same: () => "", cell: (row) => tools(row) },
+    { title: "", kind: "tools", same: (row) => String(row.dueMs), cell: (row) => tools(row) },
   ], { key: (row) => `${row.topic}/${row.partition}/${row.offset}`, none: "Nothing is scheduled here." });
   const more = h("button", { type: "button", class: "small hidden", onclick: () => list(true).catch(() => {}) }, "More");
   const rest = h("p", { class: "dim", "aria-live": "polite" });
@@ -69,7 +71,7 @@ export function schedule(at) {
   // A page may be short and have a next one, if few are of the key: it is asked for some of them.
   // What the reader asked for meanwhile is not undone by a list that is read again.
   const list = async (isMore = false, isAgain = false) => {
-    const mine = isAgain ? asks : ++asks, askedMs = Date.now(), rows = [];
+    const mine = isAgain ? asks : ++asks, askedMs = clockOfNode(), rows = [];
     isTurned = isMore;
     let page = isMore ? next : "";
     try {
@@ -86,7 +88,7 @@ export function schedule(at) {
     [next, loadedMs] = [page, askedMs];
     shown = isMore ? [...shown, ...rows] : rows;
     more.classList.toggle("hidden", !next);
-    put(rest, !next ? "" : asked.key ? `${count(shown.length)} of this key were found so far: “More” looks on.` : `These are the next ${count(shown.length)} by due time: “More” shows those that follow.`);
+    put(rest, asked.key ? `The list of a key is as it was at ${moment(loadedMs)}.${next ? ` ${count(shown.length)} were found so far: “More” looks on.` : ""}` : !next ? "" : `These are the next ${count(shown.length)} by due time: “More” shows those that follow.`);
     timers.update(left());
   };
 
@@ -116,18 +118,25 @@ export function schedule(at) {
     select.replaceChildren(h("option", { value: "" }, "all topics"), ...names.map((name) => h("option", { value: name, selected: name === asked.topic }, name)));
   };
 
+  const post = h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…");
+  const tools_ = h("span");
+  const offerPublish = () => tools_.replaceChildren(...((asked.topic ? mayPublish(asked.topic) : mayAny("publish", "topic")) ? [post] : []));
+  offerPublish();
+
   const again = recurring(asked);
-  const load = () => Promise.all([draw(), list(), again.load()]).catch(() => {});
-  const refresh = every(5000, () => { now = Date.now(); draw().catch(() => {}); again.load().catch(() => {}); if (!isTurned && !document.querySelector("dialog")) list(false, true).catch(() => {}); });
-  const ticking = every(1000, () => { now = Date.now(); timers.update(left()); again.tick(now); });
+  const load = () => { now = clockOfNode(); return Promise.all([draw(), list(), again.load()]).catch(() => {}); };
+  const isKeptNew = () => !isTurned && !asked.key && !document.querySelector("dialog"); // for a key the node looks through many
+  const refresh = every(5000, () => { now = clockOfNode(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
+  const ticking = every(1000, () => { now = clockOfNode(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   return {
     element: [
-      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), (asked.topic ? may("publish", { topic: asked.topic }) : mayAny("publish", "topic")) ? h("button", { type: "button", class: "main", onclick: () => publish(asked.topic, { known: topics.map((row) => row.topic), then: () => setTimeout(load, 200) }) }, "Publish…") : null),
+      h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), tools_),
       line.element, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
+      ahead = snapshot.aheadMs;
       if (!snapshot.topics) return;
       topics = snapshot.topics.filter((row) => row.pending > 0 || row.topic === asked.topic);
       offer();
@@ -140,14 +149,15 @@ export function schedule(at) {
 // What comes again and again.
 function recurring(asked) {
   let now = Date.now(), rows = [];
+  const asNow = (row) => rows.find((each) => each.name === row.name) ?? row; // its button is older
   const table = new Table("recurrences", [
-    { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(row) }, row.name) },
+    { title: "Name", kind: "name", same: (row) => row.name, cell: (row) => h("button", { type: "button", class: "plain", onclick: () => show(asNow(row)) }, row.name) },
     { title: "Topic", kind: "name", hide: true, same: (row) => row.topic, cell: (row) => link(row.topic) },
     { title: "Rule", cell: (row) => row.cron ?? `every ${span(row.everyMs)}` },
     { title: "Zone", hide: true, cell: (row) => row.zone },
     { title: "Next", kind: "when", same: (row) => `${row.nextMs}/${row.isPaused}`, cell: (row) => (row.nextMs ? time(row.nextMs) : h("span", { class: "dim" }, row.isPaused ? "paused" : "never again")) },
     { title: "", kind: "when", reader: "How long until then", hide: true, cell: (row) => (row.nextMs ? until(row.nextMs, now) : "") },
-    { title: "", kind: "tools", same: (row) => JSON.stringify(row), cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
+    { title: "", kind: "tools", same: (row) => `${row.topic}/${row.isPaused}`, cell: (row) => (may("schedule", { topic: row.topic }) ? [h("button", { type: "button", class: "small", onclick: () => pause(row) }, row.isPaused ? "Resume" : "Pause"), " ", h("button", { type: "button", class: "small danger", onclick: () => end(row) }, "End")] : h("span")) },
   ], { key: (row) => row.name, none: "Nothing comes again and again." });
   const load = async () => { rows = asked.topic && !sees({ topic: asked.topic }) ? [] : (await get(query("/recurrences", { topic: asked.topic }))).recurrences; table.update(rows); };
   const times = (found, zone) => {

@@ -1,8 +1,8 @@
 // Streams: those in memory, who waits there, what they hold; one of them as it goes.
 import { get, lines, part, query, remember } from "./api.js";
 import { act, command } from "./action.js";
-import { choice, every, facts, h, panel, put, unreadable } from "./dom.js";
-import { count, cut, pretty, time } from "./format.js";
+import { choice, every, facts, h, panel, put, soon, unreadable } from "./dom.js";
+import { count, cut, member, pretty, time } from "./format.js";
 import { may, mayAny } from "./rights.js";
 import { Table } from "./table.js";
 
@@ -28,14 +28,16 @@ function list(at) {
   const back = h("button", { type: "button", class: "small", onclick: () => turn(before.pop() ?? 0) }, "‹ Before");
   const on = h("button", { type: "button", class: "small", onclick: () => { before.push(start); turn(next); } }, "Next ›");
   const load = async () => {
-    const found = await get(query("/streams", { limit: 50, start }));
+    const first = start, found = await get(query("/streams", { limit: 50, start }));
+    if (first !== start) return; // turned over since
     names = found.streams;
     next = found.next;
     back.disabled = !start;
     on.disabled = !next;
     const unknown = { messages: -1, waiting: -2, waitingSenders: -1, lastPosition: -1, inMemoryStreamSize: null };
     const about = (name) => (may("read", { stream: name }) ? get(`/streams/${part(name)}`).catch(() => unknown) : unknown);
-    table.update(await Promise.all(names.map(async (name) => ({ ...(await about(name)), name }))));
+    const rows = await Promise.all(names.map(async (name) => ({ ...(await about(name)), name })));
+    if (first === start) table.update(rows);
     pager.classList.toggle("hidden", !start && !next);
   };
   const pager = h("div", { class: "pager hidden" }, back, on);
@@ -45,10 +47,11 @@ function list(at) {
   return { element: [h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "grow" }), search, mayAny("publish", "stream") ? h("button", { type: "button", class: "main", onclick: post }, "Send…") : null), h("section", { class: "panel" }, table.element, pager)], close: refresh, back: load };
 }
 
+// JSON goes as it was typed.
 function sending(stream, text) {
   let message = text;
-  try { message = JSON.parse(text); } catch { /* text it is */ }
-  return { method: "POST", path: "/streams/send", body: { streamId: stream, message, timeoutSeconds: 0 }, cli: command("send", [stream, text]) };
+  try { JSON.parse(text); } catch { message = JSON.stringify(text); }
+  return { method: "POST", path: "/streams/send", body: `{"streamId":${JSON.stringify(stream)},"message":${message},"timeoutSeconds":0}`, cli: command("send", [stream, text]) };
 }
 
 function one(name, follows) {
@@ -65,6 +68,7 @@ function one(name, follows) {
       about.replaceChildren(facts([["Messages", count(info.messages)], ["Holds at most", info.inMemoryStreamSize === null ? "not set yet" : count(info.inMemoryStreamSize)], ["Positions", `${count(info.firstPosition)}–${count(info.lastPosition)}`], ["Waiting senders", count(info.waitingSenders)], ["Waiting receivers", count(info.waiting - info.waitingSenders)], ...Object.entries(info.consumers).map(([who, at]) => [`consumer ${who}`, `at ${count(at)}`])]));
     } catch (error) { about.replaceChildren(h("p", { class: "dim" }, error.message)); }
   };
+  const draw = soon(() => table.update(shown)); // not for each of many
   const follow = async () => {
     stop.abort();
     const mine = (stop = new AbortController());
@@ -76,8 +80,8 @@ function one(name, follows) {
           const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
           if (!data) return true;
           const said_ = JSON.parse(data);
-          shown = [{ number: ++number, text: JSON.stringify(said_.message ?? said_.output ?? said_), id: said_.messageUuid, sentMs: said_.sentMs }, ...shown].slice(0, 200);
-          table.update(shown);
+          shown = [{ number: ++number, text: member(data, "message") ?? data, id: said_.messageUuid, sentMs: said_.sentMs }, ...shown].slice(0, 200);
+          draw();
           return true;
         }, { signal: mine.signal, separator: "\n\n" });
       } catch (error) { if (!mine.signal.aborted) put(said, error.message); }

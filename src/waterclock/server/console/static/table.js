@@ -66,9 +66,19 @@ export class Table {
       return [key, known];
     });
     this.rows = new Map(wanted);
-    const lines = wanted.map(([, known]) => known.line);
-    const isSame = lines.length === this.body.children.length && lines.every((line, at) => this.body.children[at] === line);
-    if (!isSame) this.body.replaceChildren(...lines);
+    this.#place(new Set(wanted.map(([, known]) => known.line)));
+  }
+
+  // What stands where it belongs is not touched: what is taken out loses the focus, and a click that has begun.
+  #place(lines) {
+    const focused = document.activeElement;
+    [...this.body.children].forEach((line) => { if (!lines.has(line)) line.remove(); });
+    let at = this.body.firstChild;
+    for (const line of lines) {
+      if (line === at) at = at.nextSibling;
+      else this.body.insertBefore(line, at);
+    }
+    if (this.body.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
   }
 }
 

@@ -5,7 +5,7 @@ import { every, facts, h, later, panel, unreadable } from "./dom.js";
 import { brief, bytes, count, rate, span } from "./format.js";
 import { browser, publish } from "./messages.js";
 import { columns, plot } from "./plot.js";
-import { may, mayAny, who } from "./rights.js";
+import { may, mayAny, mayPublish, who } from "./rights.js";
 import { Pager, Table } from "./table.js";
 
 const LIMIT = 50;
@@ -152,11 +152,17 @@ function one(at, topic) {
   const seen = browser(topic, () => info, at);
   const draw = () => get(query("/history", { topic })).then((found) => chart.set(columns(found, ["in", "out"]))).catch(() => {});
   const mayRead = may("read", { topic }); // what would be refused is not asked for, again and again
-  const refresh = mayRead ? every(5000, () => { load().catch(() => {}); draw(); }) : () => {};
-  if (mayRead) {
-    load().then(seen.load).catch((error) => settings.replaceChildren(h("p", { class: "notice bad" }, error.message)));
+  const refresh = mayRead ? every(5000, () => Promise.allSettled([load(), draw()])) : () => {};
+  let isThere = false; // once the node has told of it: it may be away when the page is opened
+  const whole = async () => {
     draw();
-  }
+    try {
+      await load();
+      if (isThere) await seen.again();
+      else { isThere = true; await seen.load(); }
+    } catch (error) { if (!isThere) settings.replaceChildren(h("p", { class: "notice bad" }, error.message)); }
+  };
+  if (mayRead) whole();
 
   const settle = () => {
     const now = info ?? NEW;
@@ -174,17 +180,16 @@ function one(at, topic) {
     asked: () => ({ method: "DELETE", path: `/topics/${part(topic)}`, cli: waterclock("topics", "delete", topic) }),
     done: () => { location.hash = "#/topics"; return `${topic} is gone`; },
   });
-  const own = topic.startsWith("__");
   return {
     title: topic,
     element: [
       h("div", { class: "head" }, h("div", {}, h("div", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, topic)), h("span", { class: "grow" }),
         mayRead ? [h("a", { class: "button", href: query("#/schedule", { topic }) }, "What is to come"), h("a", { class: "button", href: query("#/groups", { filter: `${topic}/` }) }, "Groups")] : null,
-        may("publish", { topic }) && !own ? h("button", { type: "button", class: "main", onclick: () => publish(topic, { then: () => mayRead && load().then(seen.again) }) }, "Publish…") : null,
-        may("admin", { topic }) && !own ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
+        mayPublish(topic) ? h("button", { type: "button", class: "main", onclick: () => publish(topic, { then: () => mayRead && load().then(seen.again) }) }, "Publish…") : null,
+        may("admin", { topic }) && !topic.startsWith("__") ? [h("button", { type: "button", onclick: settle }, "Settings…"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")] : null),
       mayRead ? [h("div", { class: "grid" }, panel("Messages a second", chart.element), panel("Settings", settings)), panel("Partitions", partitions.element), seen.element] : unreadable("topic"),
     ].flat(),
     close() { refresh(); chart.close(); seen.close(); },
-    back: () => mayRead && load(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
+    back: () => mayRead && whole(), rest: () => seen.rest(), seen: () => mayRead && seen.seen(),
   };
 }
