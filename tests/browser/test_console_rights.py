@@ -149,6 +149,7 @@ def shown(page: Page, node: SecureNode, bearer: str, rights: Rights) -> set[Call
         page.wait(SETTLED)
         if sees and place.startswith(("schedule?", "dead-letters/", "topics/")):
             page.wait("document.querySelectorAll('main tbody tr').length > 0")
+            page.wait(SETTLED)  # the rows of its other tables come with other answers
         lines = page.value(PRESS_ALL)
         for line in lines:
             for method, path, body in requests_of(line):

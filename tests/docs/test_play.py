@@ -71,7 +71,7 @@ def test_ctrl_c_is_pressed_for_what_never_ends(read):
 
 def test_a_terminal_of_its_own_goes_on_until_the_page_ends(read, tmp_path):
     said = read(
-        "```sh\nsh -c 'echo up; trap \"echo down; exit\" TERM; while :; do sleep 0.01; done'"
+        "```sh\nsh -c 'trap \"echo down; exit\" TERM; echo up; while :; do sleep 0.01; done'"
         "   # in a terminal of its own\necho meanwhile\n```\n"
     )
 

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from tests.node.consuming import Consuming, consuming
-from waterclock.model.errors import Busy
+from waterclock.model.errors import Busy, Unavailable, UnknownTopic
 from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups import groups
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.positions import Start
+from waterclock.node.groups.positions import Start, position_of
 from waterclock.node.groups.session import AnswerKind
 
 
@@ -49,6 +50,33 @@ async def rejected(c: Consuming) -> None:
 
 
 # Removed
+
+
+@pytest.mark.parametrize(("is_made_anew", "problem"), [(False, UnknownTopic), (True, Unavailable)])
+async def test_no_group_is_made_of_a_topic_that_was_deleted_meanwhile(
+    tmp_path, monkeypatch, is_made_anew, problem
+):
+    is_begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(*given):
+        is_begun.set()
+        await may_go_on.wait()
+        return await position_of(*given)
+
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        monkeypatch.setattr(groups, "position_of", held)
+        joining = asyncio.create_task(c.join())
+        await is_begun.wait()
+        await c.hosts.topics.delete("t")
+        if is_made_anew:
+            await c.hosts.topic("t")
+        may_go_on.set()
+
+        with pytest.raises(problem):
+            await joining
+        assert not c.groups.list()
+        assert not records(c)
 
 
 @pytest.mark.parametrize("what", ["group", "topic"])

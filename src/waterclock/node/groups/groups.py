@@ -303,8 +303,7 @@ class Groups:
             if folder not in ("", topic.folder) and not self._topics.was_deleted(folder):
                 # What the group has done in a topic that was made anew must not be written over.
                 raise Unavailable(f"the topic {topic.name!r} was made anew: ask again")
-            limit = self._config.groups.groups_max
-            if len(self._hosts) >= limit:
+            if len(self._hosts) >= (limit := self._config.groups.groups_max):
                 raise CapacityReached("groups", limit, meaning="see groups.groups_max")
             partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
             for partition in partitions:
@@ -314,6 +313,8 @@ class Groups:
                 partition.reopen(self._logs.of(partition.host))
             more = topic.partitions[len(partitions) :]
             partitions += [self._partition(topic, each, None, new_run_id()) for each in more]
+            if self._topics.get(topic.name).folder != topic.folder:  # or UnknownTopic
+                raise Unavailable(f"the topic {topic.name!r} was made anew: ask again")
             host = self._add(topic, group, partitions, 0, metadata)
             host.active_ms = self.now_ms()
             # With all there is of one that had its name in a topic that had this one's.
@@ -422,8 +423,7 @@ class Groups:
         for host in self._of_topic(topic.name):
             self._remove(host, Ending.TOPIC_GONE)
             if self._replicated is not None:
-                gone = records_of_group(host.metadata, host.topic, host.name)
-                self._forget(host.metadata, gone)
+                self._forget(host.metadata, records_of_group(host.metadata, host.topic, host.name))
         for partition in topic.partitions:
             self._logs.drop(partition)
 
