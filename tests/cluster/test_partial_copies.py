@@ -240,6 +240,16 @@ async def test_scheduled_messages_of_all_leaders_are_one_list_at_any_node(nodes,
                 page = f"&page={answer['nextPage']}"
             assert (keys, page) == ([str(number) for number in range(20)], "&page=")
             assert sum(each.count for each in await client.count_scheduled(later)) == 20
+            # Of all topics: those of others may be among them.
+            everything = [each async for each in client.scheduled(page_size=3)]
+            places = [(e.message.due_ms, e.topic, e.partition, e.offset) for e in everything]
+            assert places == sorted(places)
+            mine = [each for each in everything if each.topic == later]
+            assert [each.offset for each in mine] == [each.offset for each in listed]
+            by_topic = {each.topic: each for each in await client.count_scheduled_by_topic()}
+            assert (by_topic[later].count, by_topic[later].next_due) == (20, listed[0].due)
+            counted = (await http.get("/scheduled/count")).json()["topics"]
+            assert [each["topic"] for each in counted] == [*by_topic]
 
     async with asked(nodes, "b") as client:
         ids = [each.message_id for each in listed]

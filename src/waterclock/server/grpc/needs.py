@@ -40,6 +40,9 @@ class Guarded(NamedTuple):
     """What it makes if it is not there, which counts against the quotas of who asks."""
     show: Show | None = None
     """Takes out of an answer what one may not see."""
+    is_of_all: bool = False
+    """A request that names no topic is about all that one may read: everyone may ask, and the
+    method leaves out the others."""
     is_change: bool = False
     """It changes what there is, beyond messages: the audit has an entry of each call, and so of all
     that need `admin`."""
@@ -101,8 +104,8 @@ METHODS: Mapping[str, Guarded] = {
     "Scheduler/Cancel": Guarded(_SCHEDULE, LEADERS),
     "Scheduler/Reschedule": Guarded(_SCHEDULE, LEADERS),
     "Scheduler/CancelWhere": Guarded(_SCHEDULE, LEADERS_ONCE),
-    "Scheduler/ListScheduled": Guarded(_READ, LEADERS),
-    "Scheduler/CountScheduled": Guarded(_READ, LEADERS),
+    "Scheduler/ListScheduled": Guarded(_READ, LEADERS, is_of_all=True),
+    "Scheduler/CountScheduled": Guarded(_READ, LEADERS, is_of_all=True),
     "Scheduler/PutRecurrence": Guarded(
         Needs("schedule", topic="recurrence.topic"),
         META,
