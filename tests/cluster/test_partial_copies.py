@@ -203,6 +203,10 @@ async def test_any_node_hands_out_frames_and_tells_how_far_each_partition_reache
             fetched = await client.fetch(topic, number, 0)
             # The epoch of the leader stands in front.
             assert (fetched.next_offset, fetched.table().num_rows) == (end, end - 1)
+            first = fetched.table().slice(0, 1).to_pylist()[0]
+            found = await client.find_messages(topic, number, first["key"])
+            assert [each.offset for each in found.messages] == [first["offset"]]
+            assert (found.looked_at, found.next_offset, found.is_at_end) == (end - 1, end, True)
             # A copy that has nothing there may be late, and so its leader is asked.
             assert (await client.fetch(topic, number, end)).next_offset == end
             path = f"/topics/{topic}/partitions/{number}/frames?offset="

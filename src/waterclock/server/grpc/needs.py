@@ -76,6 +76,7 @@ _CONSUME = Needs("consume", topic="topic", group="group")
 _SCHEDULE = Needs("schedule", topic="topic")
 _READ = Needs("read", topic="topic")
 _ADMIN = Needs("admin", topic="topic")
+_REPLICA = Place(kind="replica", topic="topic", partition="partition")
 _ANY = Needs("read", is_list=True)
 """Whoever is known may ask."""
 
@@ -90,7 +91,8 @@ METHODS: Mapping[str, Guarded] = {
         Place(kind="group", topic="open.topic", group="open.group"),
         makes=("topic", "group"),
     ),
-    "Broker/Fetch": Guarded(_READ, Place(kind="replica", topic="topic", partition="partition")),
+    "Broker/Fetch": Guarded(_READ, _REPLICA),
+    "Broker/FindMessages": Guarded(_READ, _REPLICA),
     "Broker/Replay": Guarded(
         Needs("read", topic="begin.topic"),
         Place(
