@@ -112,6 +112,8 @@ def test_everything_else_has_its_twin(tmp_path):
             later = client.publish("orders", b"later", at="+1h")
             other = client.publish("orders", b"other", at="+2h")
             assert [each.offset for each in client.scheduled("orders", page_size=1)] == [0, 1]
+            assert [each.offset for each in client.scheduled()] == [0, 1]
+            assert [each.count for each in client.count_scheduled_by_topic()] == [2]
             assert client.reschedule("orders", later, at="+3h") == "moved"
             assert client.reschedule_many("orders", [later], at="+3h") == ["moved"]
             assert client.cancel("orders", later.message_id) == "cancelled"

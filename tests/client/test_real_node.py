@@ -76,6 +76,15 @@ async def test_what_is_planned_can_be_found_moved_and_cancelled(tmp_path):
         assert found[0].value is None
         assert found[0].value_bytes == 4
         assert sum(each.count for each in await client.count_scheduled("orders")) == 2
+        other = await client.publish("other", b"other", at="+1d")
+        found = [each async for each in client.scheduled(page_size=1)]
+        assert [each.message_id for each in found] == [
+            each.message_id for each in (near, other, far)
+        ]
+        assert [each.topic for each in found] == ["orders", "other", "orders"]
+        counts = await client.count_scheduled_by_topic()
+        assert [(each.topic, each.count) for each in counts] == [("orders", 2), ("other", 1)]
+        assert [each.next_due for each in counts] == [found[0].due, found[1].due]
 
         assert await client.reschedule("orders", near, at="+3d") == "moved"
         found = [each async for each in client.scheduled("orders", with_values=True)]

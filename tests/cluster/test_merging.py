@@ -22,6 +22,7 @@ from waterclock.server.cluster.calls.merging import (
 from waterclock.server.cluster.calls.place import LEADERS, LEADERS_ONCE
 from waterclock.server.cluster.calls.router import Router
 from waterclock.v1 import admin_pb2 as admin
+from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as scheduler
 
 numbers = st.integers(0, 3)
@@ -100,6 +101,44 @@ def test_counts_of_all_topics_are_of_all_nodes():
     nothing = HTTP_MERGES["countAllScheduled"](asked, [counted_by_topic(), counted_by_topic()], "a")
     none = {"horizons": [{"withinMs": 0, "count": 0}], "counts": [0, 0]}
     assert nothing == {"total": 0, "nextDueMs": 0, "topics": [], **none}
+
+
+def test_counts_of_all_topics_are_of_all_nodes_over_grpc_too():
+    def counted_by_topic(*topics: tuple[str, int, int]) -> Answer:
+        answer = counted("a", sum(count for _, count, _ in topics))
+        for topic, count, next_due_ms in topics:
+            answer.response.topics.add(topic=topic, count=count, next_due_ms=next_due_ms)
+        return answer
+
+    answers = [
+        counted_by_topic(("b", 2, 70)),
+        counted_by_topic(),
+        counted_by_topic(("a", 1, 80), ("b", 3, 60)),
+    ]
+    merged = MERGES["Scheduler/CountScheduled"](None, answers, "a")
+
+    assert merged.total == 6
+    found = [(each.topic, each.count, each.next_due_ms) for each in merged.topics]
+    assert found == [("a", 1, 80), ("b", 5, 60)]
+
+
+def test_a_list_of_all_topics_is_in_order_of_topics_and_one_of_a_topic_has_none_in_its_page():
+    def listed(*topics: str) -> Answer:
+        scheduled = [
+            scheduler.ScheduledMessage(topic=topic, message=broker.Message(due_ms=5))
+            for topic in topics
+        ]
+        return Answer("a", (), scheduler.ListScheduledResponse(scheduled=scheduled))
+
+    merge = MERGES["Scheduler/ListScheduled"]
+    asked = scheduler.ListScheduledRequest(limit=2)
+    page = merge(asked, [listed("b"), listed("a", "c")], "a")
+
+    assert [each.topic for each in page.scheduled] == ["a", "b"]
+    assert page_position(page.next_page) == PagePosition(5, "b", 0, 0)
+    asked = scheduler.ListScheduledRequest(topic="a", limit=1)
+    page = merge(asked, [listed("a"), listed("a")], "a")
+    assert page_position(page.next_page) == PagePosition(5, "", 0, 0)
 
 
 def test_counts_by_steps_are_of_all_nodes_or_refused():

@@ -203,6 +203,10 @@ async def test_any_node_hands_out_frames_and_tells_how_far_each_partition_reache
             fetched = await client.fetch(topic, number, 0)
             # The epoch of the leader stands in front.
             assert (fetched.next_offset, fetched.table().num_rows) == (end, end - 1)
+            first = fetched.table().slice(0, 1).to_pylist()[0]
+            found = await client.find_messages(topic, number, first["key"])
+            assert [each.offset for each in found.messages] == [first["offset"]]
+            assert (found.looked_at, found.next_offset, found.is_at_end) == (end - 1, end, True)
             # A copy that has nothing there may be late, and so its leader is asked.
             assert (await client.fetch(topic, number, end)).next_offset == end
             path = f"/topics/{topic}/partitions/{number}/frames?offset="
@@ -240,6 +244,16 @@ async def test_scheduled_messages_of_all_leaders_are_one_list_at_any_node(nodes,
                 page = f"&page={answer['nextPage']}"
             assert (keys, page) == ([str(number) for number in range(20)], "&page=")
             assert sum(each.count for each in await client.count_scheduled(later)) == 20
+            # Of all topics: those of others may be among them.
+            everything = [each async for each in client.scheduled(page_size=3)]
+            places = [(e.message.due_ms, e.topic, e.partition, e.offset) for e in everything]
+            assert places == sorted(places)
+            mine = [each for each in everything if each.topic == later]
+            assert [each.offset for each in mine] == [each.offset for each in listed]
+            by_topic = {each.topic: each for each in await client.count_scheduled_by_topic()}
+            assert (by_topic[later].count, by_topic[later].next_due) == (20, listed[0].due)
+            counted = (await http.get("/scheduled/count")).json()["topics"]
+            assert [each["topic"] for each in counted] == [*by_topic]
 
     async with asked(nodes, "b") as client:
         ids = [each.message_id for each in listed]

@@ -16,6 +16,7 @@ from tests.cluster.through import through
 from tests.server import (
     test_admin_api,
     test_all_scheduled,
+    test_key_search,
     test_replay_stream,
     test_rest_events,
     test_rest_frames,
@@ -41,6 +42,7 @@ SOME = (
     test_admin_api.test_dead_letters_are_listed_redriven_and_purged,
     test_all_scheduled.test_messages_of_all_topics_are_one_list_by_due_time,
     test_all_scheduled.test_messages_of_all_topics_are_counted_by_topic,
+    test_key_search.test_over_grpc_the_same_is_found,
     test_real_node.test_a_message_for_later_comes_when_it_is_due,
     test_replay_stream.test_a_named_replay_goes_on_behind_what_was_reported,
     test_rest_events.test_events_come_as_they_are_published_and_are_acked_by_lease,

@@ -134,6 +134,8 @@ class HostileNode:
 
     async def call(self, method: MethodDescriptor, raw: bytes) -> Outcome:
         """Make a call with one request, whatever its bytes."""
+        if method.server_streaming:
+            return await self.talk(method, [raw], ending="close")
         try:
             await self.channel.unary_unary(_path(method))(raw, timeout=CALL_S)
         except AioRpcError as error:

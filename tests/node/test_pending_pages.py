@@ -194,7 +194,7 @@ Ask = Callable[[PendingMessages], Awaitable[Any]]
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda pending: pending.count(),
+        lambda pending: pending.count("t"),
         lambda pending: pending.count_all(lambda topic: True),
         lambda pending: pending.list_all(lambda topic: True, Filter()),
         lambda pending: pending.cancel_where("t", Filter()),

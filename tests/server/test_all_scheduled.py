@@ -1,15 +1,20 @@
-"""Scheduled messages of all topics over HTTP, in one list and counted by topic."""
+"""Scheduled messages of all topics over HTTP and gRPC, in one list and counted by topic."""
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from grpc import StatusCode
 
 from tests.kit.clock import ManualClock
+from tests.server.grpc_secure import secure_server
 from tests.server.http_client import RawClient, raw_client
 from tests.server.secure_serving import secure_node
-from tests.server.served import running_server
+from tests.server.served import Served, failure, running_server
 from waterclock.security.quotas import UNBOUNDED
+from waterclock.v1 import broker_pb2 as broker
+from waterclock.v1 import scheduler_pb2 as pb
 
 HOUR_MS = 3_600_000
 
@@ -33,6 +38,23 @@ async def ids_by_page(client: RawClient, query: str) -> list[list[str]]:
             return pages
 
 
+async def over_both(
+    it: Served, client: RawClient, query: str = "", **asked: Any
+) -> list[list[str]]:
+    """Return the ids of each page over HTTP, which over gRPC are the same."""
+    pages, request = [], pb.ListScheduledRequest(**asked)
+    while True:
+        answer = await it.scheduler.ListScheduled(request)
+        pages.append([one.message.message_id.decode() for one in answer.scheduled])
+        body = (await client.get(f"/scheduled?{query}&page={quote(request.page)}")).json()
+        assert body["nextPage"] == answer.next_page
+        request.page = answer.next_page
+        if not request.page:
+            break
+    assert await ids_by_page(client, query) == pages
+    return pages
+
+
 async def test_messages_of_all_topics_are_one_list_by_due_time(tmp_path):
     async with (
         running_server(tmp_path, clock=ManualClock()) as it,
@@ -47,22 +69,32 @@ async def test_messages_of_all_topics_are_one_list_by_due_time(tmp_path):
         await client.post("/topics/a/messages", {"value": "now"})
 
         # Of the same time, by topic: each of them has some that are due in an hour.
-        assert await ids_by_page(client, "limit=3") == [
+        assert await over_both(it, client, "limit=3", limit=3) == [
             ["a2", "a3", "b2"],
             ["c1", "c2", "b1"],
             ["a1"],
         ]
         one_by_one = [["a2"], ["a3"], ["b2"], ["c1"], ["c2"], ["b1"], ["a1"]]
         # That nothing follows is known once it was looked for.
-        assert await ids_by_page(client, "limit=1") == [*one_by_one, []]
-        assert await ids_by_page(client, "key=ada") == [["c1", "c2", "b1"]]
-        assert await ids_by_page(client, "keyPrefix=ada&limit=2") == [["c1", "c2"], ["b1", "a1"]]
+        assert await over_both(it, client, "limit=1", limit=1) == [*one_by_one, []]
+        of_ada = pb.Filter(key=b"ada")
+        assert await over_both(it, client, "key=ada", filter=of_ada) == [["c1", "c2", "b1"]]
+        two, begins = "keyPrefix=ada&limit=2", pb.Filter(key_prefix=b"ada")
+        found = await over_both(it, client, two, limit=2, filter=begins)
+        assert found == [["c1", "c2"], ["b1", "a1"]]
         due_ms = it.node.clock.now_ms() + 2 * HOUR_MS
-        assert await ids_by_page(client, f"fromMs={due_ms}") == [["b1", "a1"]]
-        assert await ids_by_page(client, f"fromMs={due_ms}&toMs={due_ms + 1}") == [["b1"]]
+        start = pb.Filter(start_ms=due_ms)
+        assert await over_both(it, client, f"fromMs={due_ms}", filter=start) == [["b1", "a1"]]
+        span = pb.Filter(start_ms=due_ms, end_ms=due_ms + 1)
+        found = await over_both(it, client, f"fromMs={due_ms}&toMs={due_ms + 1}", filter=span)
+        assert found == [["b1"]]
         assert await ids_by_page(client, f"fromMs={due_ms}&toMs={due_ms}") == [[]]
         first = (await client.get("/scheduled?limit=1&values=true")).json()["scheduled"][0]
         assert (first["topic"], first["partition"], first["value"]) == ("a", 0, "v")
+        asked = pb.ListScheduledRequest(limit=1, with_values=True)
+        (same,) = (await it.scheduler.ListScheduled(asked)).scheduled
+        assert (same.topic, same.partition, same.message.value) == ("a", 0, b"v")
+        assert (same.offset, same.timer_id) == (first["offset"], first["timerId"])
 
 
 async def test_a_damaged_message_hides_no_other_from_the_list_of_all_topics(tmp_path):
@@ -75,8 +107,9 @@ async def test_a_damaged_message_hides_no_other_from_the_list_of_all_topics(tmp_
         await schedule(client, "b", "b1", delay="3h", key="ada")
         damage(tmp_path, b"ada", of="a")
 
-        assert await ids_by_page(client, "") == [["a2", "b1"]]
-        assert await ids_by_page(client, "key=ada") == [["b1"]]
+        assert await over_both(it, client) == [["a2", "b1"]]
+        of_ada = pb.Filter(key=b"ada")
+        assert await over_both(it, client, "key=ada", filter=of_ada) == [["b1"]]
         assert (await client.get("/topics/a/scheduled")).json()["error"] == "FrameDamaged"
         (partition,) = (await client.get("/topics/a")).json()["partitions"]
         assert "checksum" in partition["problem"]
@@ -127,10 +160,27 @@ async def test_messages_of_all_topics_are_counted_by_topic(tmp_path):
         steps = f"fromMs={now_ms + 2 * HOUR_MS}&stepMs={HOUR_MS}&steps=4"
         by_step = (await client.get(f"/scheduled/count?{steps}")).json()
         assert (by_step["total"], by_step["counts"]) == (7, [2, 1, 1, 1])
+        asked = pb.CountScheduledRequest(start_ms=now_ms + 2 * HOUR_MS, step_ms=HOUR_MS, steps=4)
+        assert in_json(await it.scheduler.CountScheduled(asked)) == by_step
         refused = await client.get("/scheduled/count?stepMs=1&steps=1")
         assert (refused.status, refused.json()["field"]) == (400, "stepMs")
         beyond = await client.get("/scheduled/count?steps=1001")
         assert (beyond.status, beyond.json()["field"]) == (400, "steps")
+
+
+def in_json(counts: pb.CountScheduledResponse) -> dict[str, Any]:
+    """Return counts over gRPC as they are over HTTP."""
+    topics = [
+        {"topic": each.topic, "count": each.count, "nextDueMs": each.next_due_ms}
+        for each in counts.topics
+    ]
+    return {
+        "total": counts.total,
+        "nextDueMs": min((each.next_due_ms for each in counts.topics), default=0),
+        "topics": topics,
+        "horizons": [{"withinMs": e.within_ms, "count": e.count} for e in counts.horizons],
+        "counts": list(counts.counts),
+    }
 
 
 @pytest.mark.parametrize(
@@ -161,6 +211,15 @@ async def test_a_page_of_all_topics_is_none_of_one(tmp_path):
     assert (refused.status, refused.json()["field"]) == (400, "page")
 
 
+async def test_partitions_are_of_one_topic(tmp_path):
+    async with running_server(tmp_path) as it:
+        asked = pb.ListScheduledRequest(filter=pb.Filter(partitions=[0]))
+        code, details, _ = await failure(it.scheduler.ListScheduled(asked))
+
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert details == "filter.partitions: are of a topic: name it"
+
+
 def test_what_one_may_not_read_is_neither_listed_nor_counted(tmp_path):
     with secure_node(tmp_path) as node:
         for topic in ("mine", "others"):
@@ -180,3 +239,31 @@ def test_what_one_may_not_read_is_neither_listed_nor_counted(tmp_path):
         # To see that there is a topic is not to read what is in it.
         assert seen(writer) == ([], 0)
         assert node.ask("GET", "/scheduled", None).status == 401
+
+
+async def test_what_one_may_not_read_is_neither_listed_nor_counted_over_grpc(tmp_path):
+    service = "/waterclock.v1.Scheduler"
+    async with secure_server(tmp_path) as it:
+        due_ms = it.server.node.clock.now_ms() + HOUR_MS
+        for topic in ("mine", "others"):
+            message = broker.Message(value=b"x", due_ms=due_ms)
+            sent = broker.PublishRequest(topic=topic, message=message)
+            await it.unary("/waterclock.v1.Broker/Publish", sent, it.admin)
+        reader = await it.add("reader", read="mine")
+        writer = await it.add("writer", publish="mine", schedule="mine")
+
+        async def seen(who: Any) -> tuple[list[str], list[str], int]:
+            data = await it.unary(f"{service}/ListScheduled", pb.ListScheduledRequest(), who)
+            listed = pb.ListScheduledResponse.FromString(data)
+            data = await it.unary(f"{service}/CountScheduled", pb.CountScheduledRequest(), who)
+            counted = pb.CountScheduledResponse.FromString(data)
+            topics = [each.topic for each in counted.topics]
+            return [each.topic for each in listed.scheduled], topics, counted.total
+
+        assert await seen(it.admin) == (["mine", "others"], ["mine", "others"], 2)
+        assert await seen(reader) == (["mine"], ["mine"], 1)
+        # To see that there is a topic is not to read what is in it.
+        assert await seen(writer) == ([], [], 0)
+        of_others = pb.CountScheduledRequest(topic="others")
+        code, _, _ = await failure(it.unary(f"{service}/CountScheduled", of_others, reader))
+        assert code is StatusCode.PERMISSION_DENIED

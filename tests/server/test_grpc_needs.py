@@ -67,18 +67,17 @@ class Walk:
         self._loop = loop
         self.askers: dict[str, Metadata | None] = {}
 
-    def call(self, name: str, asker: str) -> grpc.StatusCode:
+    def call(self, name: str, asker: str, *, topic: str = TOPIC) -> grpc.StatusCode:
         """Return how a call of a method ends, or what its first answer says."""
         is_read = asker not in UNKNOWN or METHODS[name].needs.is_open
-        work = self._call(ALL[name], self.askers[asker], is_read=is_read)
+        request = request_of(name, ALL[name], topic)
+        work = self._call(ALL[name], request, self.askers[asker], is_read=is_read)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _call(
-        self, method: MethodDescriptor, metadata: Metadata | None, *, is_read: bool
+        self, method: MethodDescriptor, request: Proto, metadata: Metadata | None, *, is_read: bool
     ) -> grpc.StatusCode:
-        service, name = method.containing_service, f"{method.containing_service.name}/{method.name}"
-        path = f"/{service.full_name}/{method.name}"
-        request = request_of(name, method)
+        path = f"/{method.containing_service.full_name}/{method.name}"
         try:
             if method.name not in STREAMS:
                 await self.it.unary(path, request, metadata)
@@ -142,11 +141,11 @@ class Walk:
 UNKNOWN = ("nobody", "no algorithm", "the public key", "another signature", "expired")
 
 
-def request_of(name: str, method: MethodDescriptor) -> Proto:
-    """Return a request about our topic and group."""
+def request_of(name: str, method: MethodDescriptor, topic: str = TOPIC) -> Proto:
+    """Return a request about our topic, or all, and group."""
     request: Any = GetMessageClass(method.input_type)()
     row = METHODS[name]
-    names = [(row.needs.topic, TOPIC), (row.needs.group, GROUP)]
+    names = [(row.needs.topic, topic), (row.needs.group, GROUP)]
     if row.named is not None:
         names.append((row.named[1], "daily" if row.named[0] == "recurrence" else "past"))
     for path, value in names:
@@ -219,6 +218,18 @@ def test_a_method_lets_in_whom_the_table_says_and_nobody_else(walk, name):
         assert codes["admin"] is grpc.StatusCode.UNIMPLEMENTED
     else:
         assert not {codes["right"], codes["admin"]} & BROKEN, codes
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in METHODS.items() if row.is_of_all))
+def test_of_all_topics_everyone_known_may_ask(walk, name):
+    assert METHODS[name].needs.topic == "topic"
+    walk.prepare()
+    codes = {asker: walk.call(name, asker, topic="") for asker in walk.askers}
+
+    unknown = {code for asker, code in codes.items() if asker in UNKNOWN}
+    assert unknown == {UNAUTHENTICATED}
+    known = {code for asker, code in codes.items() if asker not in UNKNOWN}
+    assert known == {grpc.StatusCode.OK}, codes
 
 
 def expected_denials(name: str) -> set[str]:

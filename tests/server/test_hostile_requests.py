@@ -1,10 +1,11 @@
 """Whatever a client sends is answered with a code that says whose fault it is, and does no harm.
 
-Requests of every unary method are made at random from their descriptors: extreme numbers, names
-nobody may have, bytes that are no batch. None may end as INTERNAL or UNKNOWN, which are bugs.
+Requests of every method that takes one are made at random from their descriptors: extreme numbers,
+names nobody may have, bytes that are no batch. None may end as INTERNAL or UNKNOWN, which are bugs.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
+from grpc.aio import AioRpcError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +27,14 @@ SERVICES = [
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 UNARY = [
+    method for service in SERVICES for method in service.methods if not method.client_streaming
+]
+STREAMS = [
     method
     for service in SERVICES
     for method in service.methods
-    if not method.client_streaming and not method.server_streaming
+    if method.client_streaming or method.server_streaming
 ]
-STREAMS = [method for service in SERVICES for method in service.methods if method not in UNARY]
 EXAMPLES = int(os.environ.get("WATERCLOCK_HOSTILE", "2"))
 BUGS = (StatusCode.INTERNAL, StatusCode.UNKNOWN)
 
@@ -95,18 +99,27 @@ async def test_no_request_is_answered_with_a_bug(tmp_path_factory, method, data)
 
     async with running_server(folder) as it:
         await it.publish(b"a")
-        call = it.channel.unary_unary(
+        channel = it.channel
+        kind: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
+        call = kind(
             path_of(method),
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
         for request in requests:
             answer = call(request)
+            if method.server_streaming:
+                with suppress(AioRpcError):
+                    assert [each async for each in answer]
             assert await answer.code() not in BUGS, (request, await answer.details())
         assert (await it.publish(b"still there", topic="other")).count == 1
 
 
-@pytest.mark.parametrize("method", UNARY, ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    "method",
+    [method for method in UNARY if method not in STREAMS],
+    ids=lambda method: method.name,
+)
 async def test_bytes_that_are_no_message_are_the_clients_fault(tmp_path, method, caplog):
     async with running_server(tmp_path) as it:
         call: Any = it.channel.unary_unary(path_of(method))

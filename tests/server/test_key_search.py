@@ -2,21 +2,27 @@
 
 import json
 from base64 import b64encode
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
+from grpc import StatusCode
+from grpc.aio import EOF, AioRpcError
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy import arange, int64
 
+from tests.server.grpc_secure import secure_server
 from tests.server.http_client import RawClient, raw_client
-from tests.server.served import running_server
+from tests.server.served import Served, failure, running_server
+from waterclock.client.consumer.rows import decoded, offsets_of
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.node.replay import key_search
 from waterclock.node.replay.key_search import KeySearch
 from waterclock.node.replay.replays import ReplayBatch
 from waterclock.node.replay.snapshot_files import SnapshotBatch
+from waterclock.v1 import broker_pb2 as pb
 
 PATH = "/topics/orders/partitions/0/messages"
 
@@ -27,6 +33,29 @@ async def found(client: RawClient, query: str) -> tuple[list[Any], dict[str, Any
     assert answer.status == 200, answer
     *messages, last = [json.loads(line) for line in answer.body.splitlines()]
     return [one["offset"] for one in messages], last
+
+
+async def found_over_grpc(it: Served, **asked: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the same of gRPC, whatever the format."""
+    both = []
+    for format_ in (pb.FORMAT_ARROW, pb.FORMAT_MESSAGES):
+        request = pb.FindMessagesRequest(topic="orders", format=format_, **asked)
+        call, answers = it.broker.FindMessages(request), []
+        while (answer := await call.read()) is not EOF:
+            answers.append(answer)
+        *events, last = answers
+        offsets: list[int] = []
+        for batch in (event.batch for event in events):
+            offsets += batch.offsets or offsets_of(batch.bounds)
+            if format_ == pb.FORMAT_MESSAGES:
+                assert {row.key for row in batch.messages.rows} == {asked["key"]}
+            else:
+                assert {*decoded(batch.messages.arrow).column("key").to_pylist()} == {asked["key"]}
+        end = last.finished
+        counts = ended(end.messages, end.looked_at, end.next_offset, is_at_end=end.is_at_end)
+        both.append((offsets, counts))
+    assert both[0] == both[1]
+    return both[0]
 
 
 async def publish(client: RawClient, *keys: str | None) -> None:
@@ -65,6 +94,27 @@ async def test_messages_of_a_key_are_found_with_how_far_it_was_looked(tmp_path):
         assert await found(client, "key=ada&offset=6") == ([], ended(0, 0, 6, is_at_end=True))
 
 
+async def test_over_grpc_the_same_is_found(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await publish(client, "ada", "bob", None, "ada", "ä", "bob")
+
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("key=ada", {"key": b"ada"}),
+            ("key=ada&offset=1", {"key": b"ada", "offset": 1}),
+            ("key=" + quote("ä"), {"key": "ä".encode()}),
+            ("key=eve", {"key": b"eve"}),
+            ("key=", {"key": b""}),
+            ("key=ada&count=1", {"key": b"ada", "count": 1}),
+            ("key=ada&count=1&offset=1", {"key": b"ada", "count": 1, "offset": 1}),
+            ("key=ada&end=3", {"key": b"ada", "end_offset": 3}),
+            ("key=ada&end=4&offset=3", {"key": b"ada", "end_offset": 4, "offset": 3}),
+            ("key=ada&end=9", {"key": b"ada", "end_offset": 9}),
+            ("key=ada&offset=6", {"key": b"ada", "offset": 6}),
+        ]
+        for query, fields in asked:
+            assert await found_over_grpc(it, **fields) == await found(client, query), query
+
+
 async def test_one_request_looks_at_so_many_and_another_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(key_search, "ROWS_MAX", 1)
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
@@ -75,6 +125,7 @@ async def test_one_request_looks_at_so_many_and_another_goes_on(tmp_path, monkey
         pages, at, is_at_end = [], 0, False
         while not is_at_end:
             offsets, last = await found(client, f"key=ada&offset={at}")
+            assert await found_over_grpc(it, key=b"ada", offset=at) == (offsets, last)
             assert last["nextOffset"] > at, "it goes on"
             at, is_at_end = last["nextOffset"], last["isAtEnd"]
             pages.append(offsets)
@@ -94,6 +145,53 @@ async def test_what_is_wrong_with_a_search_is_named(tmp_path):
     assert (no_base64.status, no_base64.json()["field"]) == (400, "keyBase64")
     assert before == ([], ended(0, 0, 1, is_at_end=True))
     assert (beyond.status, beyond.json()["error"]) == (404, "OffsetOutOfRange")
+
+
+async def refusal(it: Served, **asked: Any) -> tuple[StatusCode, str]:
+    request = pb.FindMessagesRequest(**({"topic": "orders", "key": b"ada"} | asked))
+    code, details, _ = await failure(it.broker.FindMessages(request).read())
+    return code, details
+
+
+async def test_what_is_wrong_with_a_search_is_named_over_grpc(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await publish(client, "ada")
+
+        wrong = StatusCode.INVALID_ARGUMENT
+        request = pb.FindMessagesRequest(topic="orders")
+        code, details, _ = await failure(it.broker.FindMessages(request).read())
+        assert (code, details) == (wrong, "key: is missing")
+        for field in ("count", "end_offset", "offset", "partition"):
+            code, details = await refusal(it, **{field: -1})
+            assert code is wrong
+            assert details.startswith(f"{field} must not be negative")
+        assert (await refusal(it, format=7))[0] is wrong
+        assert (await refusal(it, offset=7))[0] is StatusCode.OUT_OF_RANGE
+        assert (await refusal(it, topic="nobody"))[0] is StatusCode.NOT_FOUND
+        assert (await refusal(it, partition=9))[0] is StatusCode.NOT_FOUND
+
+
+async def test_who_may_not_read_a_topic_finds_nothing_in_it(tmp_path):
+    path = "/waterclock.v1.Broker/FindMessages"
+    async with secure_server(tmp_path) as it:
+        message = pb.Message(value=b"v", key=b"ada")
+        sent = pb.PublishRequest(topic="orders", message=message)
+        await it.unary("/waterclock.v1.Broker/Publish", sent, it.admin)
+        request = pb.FindMessagesRequest(topic="orders", key=b"ada").SerializeToString()
+
+        async def asked(who: Any) -> StatusCode:
+            call = it.stream(path, who)
+            await call.write(request)
+            await call.done_writing()
+            with suppress(AioRpcError):
+                while await call.read() is not EOF:
+                    pass
+            code: StatusCode = await call.code()
+            return code
+
+        assert await asked(await it.add("reader", read="orders")) is StatusCode.OK
+        writer = await it.add("writer", publish="orders", consume="orders")
+        assert await asked(writer) is StatusCode.PERMISSION_DENIED
 
 
 keys = st.sampled_from([None, b"", b"a", b"b"])

@@ -103,6 +103,9 @@ class CurrentChannel:
     def unary_unary(self, *given: object, **named: object) -> "CurrentMethod":
         return CurrentMethod(self._current, "unary_unary", given, named)
 
+    def unary_stream(self, *given: object, **named: object) -> "CurrentMethod":
+        return CurrentMethod(self._current, "unary_stream", given, named)
+
     def stream_stream(self, *given: object, **named: object) -> "CurrentMethod":
         return CurrentMethod(self._current, "stream_stream", given, named)
 

@@ -31,6 +31,7 @@ from waterclock.client.cluster import Cluster
 from waterclock.client.connection import Connection
 from waterclock.client.consumer.fetch import Fetched
 from waterclock.client.consumer.replay import Replay
+from waterclock.client.consumer.search import FoundMessages, found_messages
 from waterclock.client.consumer.subscription import Subscription, credit_of
 from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, past_ms
 from waterclock.client.encryption import Keys
@@ -379,6 +380,32 @@ class Client(SchedulerCalls):
         connection.want_link(connection.native)
         answer = await connection.call(connection.broker.Fetch, request, wait_ms=wait_ms)
         return Fetched(answer.frames, answer.next_offset, answer.start_offset, answer.end_offset)
+
+    async def find_messages(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        *,
+        offset: int = 0,
+        end_offset: int = 0,
+        count: int = 0,
+    ) -> FoundMessages:
+        """Return the messages of a key in a partition, from an offset on, or the first of them.
+
+        There is no index of keys: one call looks at 100,000 messages or 64 MiB, and its answer says
+        where another goes on.
+        """
+        request = broker_pb2.FindMessagesRequest(
+            topic=topic,
+            partition=partition,
+            key=as_bytes("key", key),
+            offset=offset,
+            end_offset=end_offset,
+            count=count,
+            format=broker_pb2.FORMAT_ARROW,
+        )
+        return await found_messages(self._connection, request)
 
     async def node(self) -> NodeInfo:
         """Return what the node says of itself."""

@@ -51,6 +51,7 @@ _REPEATABLE: tuple[type[Message], ...] = (
     admin_pb2.SeekGroupRequest,
     admin_pb2.UpdateTopicRequest,
     broker_pb2.FetchRequest,
+    broker_pb2.FindMessagesRequest,
     scheduler_pb2.CancelRequest,
     scheduler_pb2.CountScheduledRequest,
     scheduler_pb2.DeleteRecurrenceRequest,

@@ -16,6 +16,7 @@ from waterclock.client.results import Outcome, Receipt
 from waterclock.model.errors import BadInput, NodeFailed
 from waterclock.model.message import Message
 from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.topics.topic_pending import TopicPending
 from waterclock.model.views import CancelCount, Horizon, Recurrence, ScheduledMessage
 from waterclock.v1 import broker_pb2, scheduler_pb2
 
@@ -105,7 +106,7 @@ class SchedulerCalls:
 
     async def scheduled(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
         key: bytes | None = None,
         key_prefix: bytes | None = None,
@@ -115,9 +116,10 @@ class SchedulerCalls:
         with_values: bool = False,
         page_size: int = 0,
     ) -> AsyncIterator[ScheduledMessage]:
-        """Yield the pending messages that match, the earliest due first."""
+        """Yield the pending messages that match, the earliest due first, of one topic or of all
+        that one may read."""
         request = scheduler_pb2.ListScheduledRequest(
-            topic=topic,
+            topic=topic or "",
             filter=self._filter(key, key_prefix, headers, start, end),
             limit=page_size,
             with_values=with_values,
@@ -131,10 +133,17 @@ class SchedulerCalls:
             request.page = answer.next_page
 
     async def count_scheduled(self, topic: str | None = None) -> list[Horizon]:
-        """Return how many messages wait for how long, of one topic or of all."""
+        """Return how many messages wait for how long, of one topic or of all that one may read."""
         request = scheduler_pb2.CountScheduledRequest(topic=topic or "")
         answer = await self._connection.call(self._connection.scheduler.CountScheduled, request)
         return [from_proto(each, Horizon) for each in answer.horizons]
+
+    async def count_scheduled_by_topic(self) -> list[TopicPending]:
+        """Return how many messages wait in each topic that one may read, and when the next one is
+        due; topics without any are left out."""
+        request = scheduler_pb2.CountScheduledRequest()
+        answer = await self._connection.call(self._connection.scheduler.CountScheduled, request)
+        return [from_proto(each, TopicPending) for each in answer.topics]
 
     async def repeat(
         self,

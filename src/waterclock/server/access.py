@@ -96,7 +96,8 @@ class Permit(NamedTuple):
 
 
 CALLER: ContextVar[Principal] = ContextVar("CALLER", default=ANYONE)
-"""Who makes the call that is worked on, for those who pass it on to another node."""
+"""Who makes the call of gRPC that is worked on: for lists of what they may see, and for those who
+pass it on to another node."""
 
 
 class Asked(NamedTuple):

@@ -1022,6 +1022,49 @@ class ReplayRequest(_message.Message):
 Global___ReplayRequest: _TypeAlias = ReplayRequest  # noqa: Y015
 
 @_typing.final
+class FindMessagesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    key: _builtins.bytes
+    """must be there; it may be empty"""
+    offset: _builtins.int
+    """from this one on"""
+    end_offset: _builtins.int
+    """look no further; 0: to the end"""
+    count: _builtins.int
+    """so many messages; 0: all there are"""
+    format: Global___Format.ValueType
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        key: _builtins.bytes | None = ...,
+        offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        count: _builtins.int = ...,
+        format: Global___Format.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "count", b"count", "end_offset", b"end_offset", "format", b"format", "key", b"key", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
+    _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
+
+Global___FindMessagesRequest: _TypeAlias = FindMessagesRequest  # noqa: Y015
+
+@_typing.final
 class Position(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1093,15 +1136,29 @@ class ReplayResponse(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         MESSAGES_FIELD_NUMBER: _builtins.int
+        LOOKED_AT_FIELD_NUMBER: _builtins.int
+        NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+        IS_AT_END_FIELD_NUMBER: _builtins.int
         messages: _builtins.int
+        looked_at: _builtins.int
+        """Of a search for a key:
+        messages
+        """
+        next_offset: _builtins.int
+        """where to go on"""
+        is_at_end: _builtins.bool
+        """that is where the partition ended when the search began"""
         def __init__(
             self,
             *,
             messages: _builtins.int = ...,
+            looked_at: _builtins.int = ...,
+            next_offset: _builtins.int = ...,
+            is_at_end: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_at_end", b"is_at_end", "looked_at", b"looked_at", "messages", b"messages", "next_offset", b"next_offset"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

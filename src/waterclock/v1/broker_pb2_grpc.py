@@ -64,6 +64,11 @@ class BrokerStub:
                 request_serializer=waterclock_dot_v1_dot_broker__pb2.ReplayRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_broker__pb2.ReplayResponse.FromString,
                 _registered_method=True)
+        self.FindMessages = channel.unary_stream(
+                '/waterclock.v1.Broker/FindMessages',
+                request_serializer=waterclock_dot_v1_dot_broker__pb2.FindMessagesRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_broker__pb2.ReplayResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServicer:
@@ -112,6 +117,14 @@ class BrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindMessages(self, request, context):
+        """Find the messages of a key in a partition. There is no index of keys: one call looks at 100,000 messages or 64 MiB,
+        and its end says where another goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +156,11 @@ def add_BrokerServicer_to_server(servicer, server):
             'Replay': grpc.stream_stream_rpc_method_handler(
                     servicer.Replay,
                     request_deserializer=waterclock_dot_v1_dot_broker__pb2.ReplayRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_broker__pb2.ReplayResponse.SerializeToString,
+            ),
+            'FindMessages': grpc.unary_stream_rpc_method_handler(
+                    servicer.FindMessages,
+                    request_deserializer=waterclock_dot_v1_dot_broker__pb2.FindMessagesRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_broker__pb2.ReplayResponse.SerializeToString,
             ),
     }
@@ -307,6 +325,33 @@ class Broker:
             target,
             '/waterclock.v1.Broker/Replay',
             waterclock_dot_v1_dot_broker__pb2.ReplayRequest.SerializeToString,
+            waterclock_dot_v1_dot_broker__pb2.ReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/waterclock.v1.Broker/FindMessages',
+            waterclock_dot_v1_dot_broker__pb2.FindMessagesRequest.SerializeToString,
             waterclock_dot_v1_dot_broker__pb2.ReplayResponse.FromString,
             options,
             channel_credentials,

@@ -53,6 +53,10 @@ class BrokerStub:
     """Read raw frames by offset, without a group."""
     Replay: _grpc.StreamStreamMultiCallable[_broker_pb2.ReplayRequest, _broker_pb2.ReplayResponse]
     """Read a stretch of the past once, in order. A named replay goes on where it was left."""
+    FindMessages: _grpc.UnaryStreamMultiCallable[_broker_pb2.FindMessagesRequest, _broker_pb2.ReplayResponse]
+    """Find the messages of a key in a partition. There is no index of keys: one call looks at 100,000 messages or 64 MiB,
+    and its end says where another goes on.
+    """
 
 @_typing.type_check_only
 class BrokerAsyncStub(BrokerStub):
@@ -71,6 +75,10 @@ class BrokerAsyncStub(BrokerStub):
     """Read raw frames by offset, without a group."""
     Replay: _aio.StreamStreamMultiCallable[_broker_pb2.ReplayRequest, _broker_pb2.ReplayResponse]  # type: ignore[assignment]
     """Read a stretch of the past once, in order. A named replay goes on where it was left."""
+    FindMessages: _aio.UnaryStreamMultiCallable[_broker_pb2.FindMessagesRequest, _broker_pb2.ReplayResponse]  # type: ignore[assignment]
+    """Find the messages of a key in a partition. There is no index of keys: one call looks at 100,000 messages or 64 MiB,
+    and its end says where another goes on.
+    """
 
 class BrokerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -122,5 +130,15 @@ class BrokerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_broker_pb2.ReplayResponse], _abc.AsyncIterator[_broker_pb2.ReplayResponse]]:
         """Read a stretch of the past once, in order. A named replay goes on where it was left."""
+
+    @_abc_1.abstractmethod
+    def FindMessages(
+        self,
+        request: _broker_pb2.FindMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_broker_pb2.ReplayResponse], _abc.AsyncIterator[_broker_pb2.ReplayResponse]]:
+        """Find the messages of a key in a partition. There is no index of keys: one call looks at 100,000 messages or 64 MiB,
+        and its end says where another goes on.
+        """
 
 def add_BrokerServicer_to_server(servicer: BrokerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -332,13 +332,16 @@ class ListScheduledRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     WITH_VALUES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    """empty: all topics that one may read"""
     limit: _builtins.int
     """0: the node's default"""
     page: _builtins.str
     """`next_page` of the answer before"""
     with_values: _builtins.bool
     @_builtins.property
-    def filter(self) -> Global___Filter: ...
+    def filter(self) -> Global___Filter:
+        """partitions are of one topic"""
+
     def __init__(
         self,
         *,
@@ -366,7 +369,7 @@ class ListScheduledResponse(_message.Message):
     """empty: no more"""
     @_builtins.property
     def scheduled(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduledMessage]:
-        """by due time, then partition and offset"""
+        """by due time, then topic, partition and offset"""
 
     def __init__(
         self,
@@ -433,7 +436,7 @@ class CountScheduledRequest(_message.Message):
     STEP_MS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """empty: all topics"""
+    """empty: all topics that one may read"""
     start_ms: _builtins.int
     """with steps: where the first begins"""
     step_ms: _builtins.int
@@ -480,9 +483,33 @@ class CountScheduledResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Topic(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        count: _builtins.int
+        next_due_ms: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            count: _builtins.int = ...,
+            next_due_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "next_due_ms", b"next_due_ms", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     HORIZONS_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
     total: _builtins.int
     @_builtins.property
     def horizons(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountScheduledResponse.Horizon]: ...
@@ -490,16 +517,21 @@ class CountScheduledResponse(_message.Message):
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """due in each step, one after the other from start_ms on"""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountScheduledResponse.Topic]:
+        """of all topics: those with pending messages, by name"""
+
     def __init__(
         self,
         *,
         horizons: _abc.Iterable[Global___CountScheduledResponse.Horizon] | None = ...,
         total: _builtins.int = ...,
         counts: _abc.Iterable[_builtins.int] | None = ...,
+        topics: _abc.Iterable[Global___CountScheduledResponse.Topic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "horizons", b"horizons", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "horizons", b"horizons", "topics", b"topics", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

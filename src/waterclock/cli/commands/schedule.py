@@ -165,23 +165,14 @@ async def _upcoming(
     with_values: bool,
 ) -> "tuple[list[ScheduledMessage], list[Horizon]]":
     """Return the soonest messages, of one topic or of all, and the counts of everything."""
-    names = [topic] if topic is not None else await _topics_with_some(client)
     found: list[ScheduledMessage] = []
-    for name in names:
-        wanted = len(found) + limit
-        async for each in client.schedule.scheduled(
-            name, **chosen, with_values=with_values, page_size=min(limit, PAGE_MAX)
-        ):
-            found.append(each)
-            if len(found) == wanted:
-                break
-    found.sort(key=lambda each: (each.due, each.topic, each.partition, each.offset))
-    return found[:limit], await client.schedule.count_scheduled(topic)
-
-
-async def _topics_with_some(client: "UnaryClient") -> list[str]:
-    topics = await client.topics.list()
-    return [each.name for each in topics if any(part.scheduled for part in each.partitions)]
+    async for each in client.schedule.scheduled(
+        topic, **chosen, with_values=with_values, page_size=min(limit, PAGE_MAX)
+    ):
+        found.append(each)
+        if len(found) == limit:
+            break
+    return found, await client.schedule.count_scheduled(topic)
 
 
 EXIT_NOT_ALL = 1

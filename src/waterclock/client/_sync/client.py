@@ -24,6 +24,7 @@ from waterclock.client.admin import StartAt
 from waterclock.client.client import Client
 from waterclock.client.consumer.fetch import Fetched
 from waterclock.client.consumer.rows import LoggedMessage
+from waterclock.client.consumer.search import FoundMessages
 from waterclock.client.due import Cron, Every, When
 from waterclock.client.encryption import Keys
 from waterclock.client.loop_thread import LoopOwner, LoopThread
@@ -303,6 +304,27 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
                 bytes_max=bytes_max,
                 wait_ms=wait_ms,
                 deliverable_only=deliverable_only,
+            )
+        )
+
+    def find_messages(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        *,
+        offset: int = 0,
+        end_offset: int = 0,
+        count: int = 0,
+    ) -> FoundMessages:
+        """Return the messages of a key in a partition, from an offset on, or the first of them.
+
+        There is no index of keys: one call looks at 100,000 messages or 64 MiB, and its answer says
+        where another goes on.
+        """
+        return self._loop.run(
+            self._twin.find_messages(
+                topic, partition, key, offset=offset, end_offset=end_offset, count=count
             )
         )
 

@@ -8,6 +8,7 @@ from waterclock.client.loop_thread import Blocking
 from waterclock.client.results import Outcome
 from waterclock.client.schedule import Pending, SchedulerCalls
 from waterclock.model.protobuf import from_proto
+from waterclock.model.topics.topic_pending import TopicPending
 from waterclock.model.views import CancelCount, Horizon, Recurrence, ScheduledMessage
 from waterclock.v1 import scheduler_pb2
 
@@ -74,7 +75,7 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
 
     def scheduled(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
         key: bytes | None = None,
         key_prefix: bytes | None = None,
@@ -84,9 +85,10 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
         with_values: bool = False,
         page_size: int = 0,
     ) -> Iterator[ScheduledMessage]:
-        """Yield the pending messages that match, the earliest due first."""
+        """Yield the pending messages that match, the earliest due first, of one topic or of all
+        that one may read."""
         request = scheduler_pb2.ListScheduledRequest(
-            topic=topic,
+            topic=topic or "",
             filter=self._twin._filter(key, key_prefix, headers, start, end),
             limit=page_size,
             with_values=with_values,
@@ -102,8 +104,13 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
             request.page = answer.next_page
 
     def count_scheduled(self, topic: str | None = None) -> list[Horizon]:
-        """Return how many messages wait for how long, of one topic or of all."""
+        """Return how many messages wait for how long, of one topic or of all that one may read."""
         return self._loop.run(self._twin.count_scheduled(topic))
+
+    def count_scheduled_by_topic(self) -> list[TopicPending]:
+        """Return how many messages wait in each topic that one may read, and when the next one is
+        due; topics without any are left out."""
+        return self._loop.run(self._twin.count_scheduled_by_topic())
 
     def repeat(
         self,

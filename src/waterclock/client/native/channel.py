@@ -40,6 +40,15 @@ class NativeChannel:
     ) -> "UnaryMethod":
         return UnaryMethod(self.link, path, request_serializer, response_deserializer)
 
+    def unary_stream(
+        self,
+        path: str,
+        request_serializer: Callable[[Any], bytes],
+        response_deserializer: Callable[[bytes], Any],
+        _registered_method: bool = False,
+    ) -> "AnswersMethod":
+        return AnswersMethod(self.link, path, request_serializer, response_deserializer)
+
     def stream_stream(
         self,
         path: str,
@@ -100,6 +109,25 @@ class UnaryMethod(_Method):
             raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
         finally:
             stream.cancel()
+
+
+class AnswersMethod(_Method):
+    """A method with one request and many answers."""
+
+    __slots__ = ()
+
+    def __call__(
+        self,
+        request: object,
+        *,
+        timeout: float | None = None,
+        metadata: Pairs | None = None,
+        wait_for_ready: bool | None = None,
+    ) -> "StreamCall":
+        body = message(self._serialize(request)) + ended(b"")
+        stream = StreamCall(self._link, self._serialize, self._deserialize)
+        stream.open(self._opening(timeout, metadata) + body, is_last=True)
+        return stream
 
 
 class StreamMethod(_Method):

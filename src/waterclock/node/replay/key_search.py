@@ -4,13 +4,15 @@ There is no index of keys: all that comes is looked at, so one request looks at 
 bounds below, says where it stopped, and another one goes on there.
 """
 
+from collections.abc import AsyncIterator
+
 import numpy as np
 import pyarrow.compute as pc
 
 from waterclock.log.arrays import as_numpy, filled
 from waterclock.log.schema import binary_scalar
 from waterclock.model.units import MIB
-from waterclock.node.replay.replays import ReplayBatch
+from waterclock.node.replay.replays import Replay, ReplayBatch
 from waterclock.node.replay.snapshot_files import SnapshotBatch
 
 ROWS_MAX = 100_000
@@ -27,6 +29,7 @@ class KeySearch:
         self._count = count
         self.end = max(start, end) if end else 0
         self._size_bytes = 0
+        self._log_end = start
         self.rows = 0
         """How many messages it has looked at."""
         self.found = 0
@@ -42,6 +45,23 @@ class KeySearch:
         has_all = bool(self._count) and self.found >= self._count
         is_at_end = bool(self.end) and self.next_offset >= self.end
         return has_all or is_at_end or self.rows >= ROWS_MAX or self._size_bytes >= BYTES_MAX
+
+    @property
+    def is_at_end(self) -> bool:
+        """It has come to where the partition ended when it began."""
+        return self.next_offset >= self._log_end
+
+    async def batches(self, replay: Replay) -> AsyncIterator[ReplayBatch]:
+        """Yield what it finds in a replay of the partition from its start on."""
+        (self._log_end,) = replay.ends.values()
+        async for batch in replay:
+            picked = self.pick(batch)
+            if picked is not None:
+                yield picked
+            if self.is_over:
+                return
+        end = self._log_end
+        self.next_offset = max(self.next_offset, min(end, self.end or end))
 
     def pick(self, batch: ReplayBatch) -> ReplayBatch | None:
         """Return the messages of the key in the next batch; None if there are none."""

@@ -20,6 +20,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, LimitExceeded, NotFound, NotLeader, PartitionFaulty
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
+from waterclock.model.topics.topic_pending import TopicPending, merged_topics
 from waterclock.model.views import CancelCount, Horizon
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.schedule.named_changes import (
@@ -67,20 +68,6 @@ class Steps:
             raise LimitExceeded("steps", STEPS_MAX, got=self.count)
         if self.step_ms < STEP_MS_MIN or self.start_ms < 0:
             raise BadInput(f"step_ms must be at least {STEP_MS_MIN}, and start_ms not negative")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPending:
-    """How many messages of a topic are pending."""
-
-    topic: str
-    count: int
-    next_due_ms: int
-
-    def and_(self, other: "TopicPending") -> "TopicPending":
-        """Return those of both, of the same topic."""
-        next_due_ms = min(self.next_due_ms, other.next_due_ms)
-        return TopicPending(self.topic, self.count + other.count, next_due_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +186,10 @@ class PendingMessages:
                     await asyncio.sleep(0)
                 yield np.concatenate(found)
 
-    async def count(self, topic: str = "", steps: Steps | None = None) -> Counts:
-        """Count the pending messages of a topic, or of all, by how soon they are due; with `steps`
-        also by the step they are due in."""
-        topics = [self._topics.get(topic)] if topic else self._topics.all()
-        return (await self._counted(topics, steps)).by_due
+    async def count(self, topic: str, steps: Steps | None = None) -> Counts:
+        """Count the pending messages of a topic by how soon they are due; with `steps` also by the
+        step they are due in."""
+        return (await self._counted([self._topics.get(topic)], steps)).by_due
 
     async def list(
         self,
@@ -254,7 +240,7 @@ class PendingMessages:
         """Count the pending messages of topics, in one look at each of them."""
         if steps is not None:
             steps.check()
-        found: dict[str, TopicPending] = {}
+        found: list[TopicPending] = []
         edges = self._clock.now_ms() + np.array(HORIZONS_MS, np.int64)
         totals = np.zeros(len(edges) + 1, np.int64)
         counts = np.zeros(0 if steps is None else steps.count, np.int64)
@@ -262,16 +248,12 @@ class PendingMessages:
             async for _, due in host.scheduler.scan(0, OFFSET_MAX):
                 if not len(due):
                     continue
-                mine = TopicPending(topic, len(due), int(due.min()))
-                known = found.get(topic)
-                found[topic] = mine if known is None else known.and_(mine)
+                found.append(TopicPending(topic, len(due), int(due.min())))
                 totals += np.bincount(edges.searchsorted(due), minlength=len(totals))
                 if steps is not None:
                     counts += steps.counted(due)
         horizons = list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist()))
-        return AllCounts(
-            [found[topic] for topic in sorted(found)], Counts(horizons, counts.tolist())
-        )
+        return AllCounts(merged_topics(found), Counts(horizons, counts.tolist()))
 
 
 def _led(topics: Iterable[Topic]) -> Iterator[tuple[str, PartitionHost]]:

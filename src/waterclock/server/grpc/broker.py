@@ -28,7 +28,9 @@ class BrokerApi:
         self._node = node
         self.frames = FrameFetcher(node, calls)
         self.subscribe = Subscriptions(node, calls).subscribe
-        self.replay = ReplayStreams(node, calls).replay
+        replays = ReplayStreams(node, calls)
+        self.replay = replays.replay
+        self.find_messages = replays.find_messages
         self.publishing = BytesInFlight("bytes of publishes", node.config.server.publish_bytes_max)
         publishing = PublishApi(node, calls, self.publishing)
         self.publish = publishing.publish

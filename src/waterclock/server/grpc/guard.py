@@ -170,6 +170,7 @@ class GuardedMethod:
         self.show = row.show
         self.topic_of = None if row.named is None else guard.topics_of[row.named[0]]
         self._makes = row.makes
+        self._is_of_all = row.is_of_all
         self._needs = needs
         self._part = (needs.topic or "").rpartition(".")[0] if reads else ""
         self._topic, self._group = (
@@ -193,6 +194,8 @@ class GuardedMethod:
             if topic is not None and not principal.rights.sees(topic=topic):
                 shown = resource_text(topic=topic, stream=None, group=None)
                 raise Forbidden(kind, shown, principal=principal.name)
+            return ()
+        if topic is None and self._is_of_all:
             return ()
         group = None if self._group is None else self._group(request)
         if self._name is None or self.topic_of is None:

@@ -40,6 +40,9 @@ class Guarded(NamedTuple):
     """What it makes if it is not there, which counts against the quotas of who asks."""
     show: Show | None = None
     """Takes out of an answer what one may not see."""
+    is_of_all: bool = False
+    """A request that names no topic is about all that one may read: everyone may ask, and the
+    method leaves out the others."""
     is_change: bool = False
     """It changes what there is, beyond messages: the audit has an entry of each call, and so of all
     that need `admin`."""
@@ -73,6 +76,7 @@ _CONSUME = Needs("consume", topic="topic", group="group")
 _SCHEDULE = Needs("schedule", topic="topic")
 _READ = Needs("read", topic="topic")
 _ADMIN = Needs("admin", topic="topic")
+_REPLICA = Place(kind="replica", topic="topic", partition="partition")
 _ANY = Needs("read", is_list=True)
 """Whoever is known may ask."""
 
@@ -87,7 +91,8 @@ METHODS: Mapping[str, Guarded] = {
         Place(kind="group", topic="open.topic", group="open.group"),
         makes=("topic", "group"),
     ),
-    "Broker/Fetch": Guarded(_READ, Place(kind="replica", topic="topic", partition="partition")),
+    "Broker/Fetch": Guarded(_READ, _REPLICA),
+    "Broker/FindMessages": Guarded(_READ, _REPLICA),
     "Broker/Replay": Guarded(
         Needs("read", topic="begin.topic"),
         Place(
@@ -101,8 +106,8 @@ METHODS: Mapping[str, Guarded] = {
     "Scheduler/Cancel": Guarded(_SCHEDULE, LEADERS),
     "Scheduler/Reschedule": Guarded(_SCHEDULE, LEADERS),
     "Scheduler/CancelWhere": Guarded(_SCHEDULE, LEADERS_ONCE),
-    "Scheduler/ListScheduled": Guarded(_READ, LEADERS),
-    "Scheduler/CountScheduled": Guarded(_READ, LEADERS),
+    "Scheduler/ListScheduled": Guarded(_READ, LEADERS, is_of_all=True),
+    "Scheduler/CountScheduled": Guarded(_READ, LEADERS, is_of_all=True),
     "Scheduler/PutRecurrence": Guarded(
         Needs("schedule", topic="recurrence.topic"),
         META,

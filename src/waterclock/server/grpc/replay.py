@@ -1,4 +1,5 @@
-"""Replay: a stretch of the past over one gRPC stream, at the reader's pace.
+"""Replay: a stretch of the past over one gRPC stream, at the reader's pace. FindMessages: what of
+it has a key.
 
 The client begins, takes batches until `finished`, and reports what it has processed (`done`) in
 between if the replay has a name. After `finished` it may report the rest and half-closes; the call
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.node import Node
+from waterclock.node.replay.key_search import KeySearch
 from waterclock.node.replay.records import OffsetRange, PartitionOffset, Request, TimeRange
 from waterclock.node.replay.replays import Replay, ReplayBatch
 from waterclock.node.replay.snapshot_files import SnapshotBatch
@@ -56,6 +58,33 @@ class ReplayStreams:
         finally:
             replay.close()
 
+    async def find_messages(self, request: pb.FindMessagesRequest, stream: Stream) -> None:
+        """Send the messages of a key as they are found, and how far they were looked for."""
+        if not request.HasField("key"):
+            raise BadInput("key: is missing")
+        is_arrow = member_of(pb.Format, "format", request.format) == pb.FORMAT_ARROW
+        start, end, count = request.offset, request.end_offset, request.count
+        check_not_negative(partition=request.partition, offset=start, end_offset=end, count=count)
+        search = KeySearch(request.key, start=start, count=count, end=end)
+        # The search counts what it finds, and not what it looks at.
+        everything = Request(request.topic, (request.partition,), None, OffsetRange(start))
+        replay = await self._node.replays.begin(everything)
+        try:
+            async for batch in search.batches(replay):
+                for event in _events(batch, is_arrow=is_arrow):
+                    if self._calls.is_stopping:
+                        raise Stopping("the node is stopping: try again, or elsewhere")
+                    await stream.write(event)
+        finally:
+            replay.close()
+        finished = pb.ReplayResponse.Finished(
+            messages=search.found,
+            looked_at=search.rows,
+            next_offset=search.next_offset,
+            is_at_end=search.is_at_end,
+        )
+        await stream.write(pb.ReplayResponse(finished=finished).SerializeToString())
+
 
 class Reading:
     def __init__(self, replay: Replay, calls: Calls, *, is_arrow: bool) -> None:
@@ -68,7 +97,7 @@ class Reading:
         async with task_group() as tasks:
             listening = tasks.create_task(self._listen(stream))
             async for batch in self._replay:
-                for event in self._events(batch):
+                for event in _events(batch, is_arrow=self._is_arrow):
                     if self._calls.is_stopping:
                         raise Stopping("the node is stopping: a named replay goes on later")
                     await stream.write(event)
@@ -91,34 +120,35 @@ class Reading:
                 raise BadInput("begin: only the first request may have it")
             self._replay.report(_positions(request))
 
-    def _events(self, batch: ReplayBatch) -> Iterator[bytes]:
-        messages = batch.messages
-        if self._is_arrow and isinstance(messages, SnapshotBatch):
-            yield _of_snapshot(batch, messages)
-            return
-        if self._is_arrow and isinstance(messages, DeliveryBatch):
-            head = Batch(
-                partition=batch.partition, bounds=messages.bounds, next_offset=batch.next_offset
-            )
-            yield nested(
-                [
-                    pb.ReplayResponse.BATCH_FIELD_NUMBER,
-                    Batch.MESSAGES_FIELD_NUMBER,
-                    pb.Messages.ARROW_FIELD_NUMBER,
-                ],
-                [b"", head.SerializeToString(), times_of(messages)],
-                [messages.arrow],
-            )
-            return
-        for some in in_slices(messages):
-            is_last = some.bounds[-1] == messages.ranges[-1][1]
-            part = Batch(
-                partition=batch.partition,
-                bounds=some.bounds,
-                messages=rows_to_proto(some),
-                next_offset=batch.next_offset if is_last else some.bounds[-1],
-            )
-            yield pb.ReplayResponse(batch=part).SerializeToString()
+
+def _events(batch: ReplayBatch, *, is_arrow: bool) -> Iterator[bytes]:
+    messages = batch.messages
+    if is_arrow and isinstance(messages, SnapshotBatch):
+        yield _of_snapshot(batch, messages)
+        return
+    if is_arrow and isinstance(messages, DeliveryBatch):
+        head = Batch(
+            partition=batch.partition, bounds=messages.bounds, next_offset=batch.next_offset
+        )
+        yield nested(
+            [
+                pb.ReplayResponse.BATCH_FIELD_NUMBER,
+                Batch.MESSAGES_FIELD_NUMBER,
+                pb.Messages.ARROW_FIELD_NUMBER,
+            ],
+            [b"", head.SerializeToString(), times_of(messages)],
+            [messages.arrow],
+        )
+        return
+    for some in in_slices(messages):
+        is_last = some.bounds[-1] == messages.ranges[-1][1]
+        part = Batch(
+            partition=batch.partition,
+            bounds=some.bounds,
+            messages=rows_to_proto(some),
+            next_offset=batch.next_offset if is_last else some.bounds[-1],
+        )
+        yield pb.ReplayResponse(batch=part).SerializeToString()
 
 
 def _of_snapshot(batch: ReplayBatch, messages: SnapshotBatch) -> bytes:

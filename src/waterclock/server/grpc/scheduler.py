@@ -1,6 +1,6 @@
 """Cancel, Reschedule, CancelWhere, ListScheduled, CountScheduled, ListTimes, and recurrences."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
@@ -12,6 +12,7 @@ from waterclock.node.schedule.named_changes import NAMED_MAX, Named
 from waterclock.node.schedule.pending import Steps
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.recurrence_records import TIMES_DEFAULT, times_of
+from waterclock.server.access import CALLER
 from waterclock.server.grpc.fields import check_not_negative
 from waterclock.v1 import scheduler_pb2 as pb
 
@@ -51,25 +52,38 @@ class SchedulerApi:
         return to_proto(done, pb.CancelWhereResponse)
 
     async def list_scheduled(self, request: pb.ListScheduledRequest) -> pb.ListScheduledResponse:
-        """List pending messages by due time."""
+        """List pending messages by due time, of a topic or of all that one may read."""
         check_not_negative(limit=request.limit)
-        page = await self._node.pending.list(
-            request.topic,
-            _filter(request.filter),
-            limit=request.limit,
-            page=request.page,
-            with_values=request.with_values,
-        )
+        wanted, pending = _filter(request.filter), self._node.pending
+        limit, with_values = request.limit, request.with_values
+        if request.topic:
+            page = await pending.list(
+                request.topic, wanted, limit=limit, page=request.page, with_values=with_values
+            )
+        elif wanted.partitions:
+            raise BadInput("filter.partitions: are of a topic: name it")
+        else:
+            page = await pending.list_all(
+                _may_read(), wanted, limit=limit, page=request.page, with_values=with_values
+            )
         scheduled = [to_proto(each, pb.ScheduledMessage) for each in page.scheduled]
         return pb.ListScheduledResponse(scheduled=scheduled, next_page=page.next_page)
 
     async def count_scheduled(self, request: pb.CountScheduledRequest) -> pb.CountScheduledResponse:
-        """Count pending messages by how soon they are due."""
+        """Count pending messages by how soon they are due; those of all topics also by topic."""
         check_not_negative(steps=request.steps)
         steps = Steps(request.start_ms, request.step_ms, request.steps) if request.steps else None
-        found = await self._node.pending.count(request.topic, steps)
+        pending = self._node.pending
+        if request.topic:
+            found, topics = await pending.count(request.topic, steps), []
+        else:
+            everything = await pending.count_all(_may_read(), steps)
+            found = everything.by_due
+            topics = [to_proto(each, pb.CountScheduledResponse.Topic) for each in everything.topics]
         horizons = [to_proto(each, pb.CountScheduledResponse.Horizon) for each in found.horizons]
-        return pb.CountScheduledResponse(horizons=horizons, total=found.total, counts=found.counts)
+        return pb.CountScheduledResponse(
+            horizons=horizons, total=found.total, counts=found.counts, topics=topics
+        )
 
     # Recurrences
 
@@ -120,6 +134,12 @@ class SchedulerApi:
         found = self._node.recurrences.list(request.topic)
         recurrences = [to_proto(each, pb.Recurrence) for each in found]
         return pb.ListRecurrencesResponse(recurrences=recurrences)
+
+
+def _may_read() -> Callable[[str], bool]:
+    """Return what says if who asks may read a topic."""
+    rights = CALLER.get().rights
+    return lambda topic: rights.allows("read", topic=topic)
 
 
 def _named(pending: Iterable[pb.Pending]) -> list[Named]:

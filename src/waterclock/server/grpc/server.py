@@ -40,6 +40,7 @@ a fast sender. While a request is read, all of it may come."""
 STREAMS = frozenset(
     {
         "Fetch",
+        "FindMessages",
         "PublishStream",
         "Replay",
         "ServerReflectionInfo",

@@ -230,21 +230,15 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
 
 async def _found(replay: Replay, search: KeySearch) -> AsyncIterator[bytes]:
     """Yield lines of the messages of a key, and how far it was looked for them."""
-    (end,) = replay.ends.values()
-    async for batch in replay:
-        picked = search.pick(batch)
-        for piece in [] if picked is None else _pieces(picked):
+    async for picked in search.batches(replay):
+        for piece in _pieces(picked):
             yield piece
-        if search.is_over:
-            break
-    else:
-        search.next_offset = max(search.next_offset, min(end, search.end or end))
     last = ReplayedResponse(
         finished=True,
         messages=search.found,
         looked_at=search.rows,
         next_offset=search.next_offset,
-        is_at_end=search.next_offset >= end,
+        is_at_end=search.is_at_end,
     )
     yield msgspec.json.encode(last) + b"\n"
 

@@ -1,7 +1,8 @@
 """Calls of gRPC that other nodes ask for their clients: answered here, over the link.
 
 The node that was asked first has checked who asks and what they may; of what has a name, by the
-records as it had them, so this one looks again. It looks whether it is the right one to answer, and
+records as it had them, so this one looks again, and what it lists of all topics is what they may
+read. It looks whether it is the right one to answer, and
 says so if it is not.
 """
 
@@ -25,7 +26,9 @@ from waterclock.cluster.remote_calls import (
 )
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.runtime.call_channel import CallChannel
+from waterclock.server.access import CALLER
 from waterclock.server.calls import StreamingCall, parser_of
+from waterclock.server.cluster.calls.forwarded_request import principal_of
 from waterclock.server.statuses import log_unforeseen, ours
 
 Check = Callable[[str, Any, tuple[int, ...]], None]
@@ -159,6 +162,7 @@ class CallAnswering:
         request = parse(first.body)
         self._check(head.method, request, head.partitions)
         self._permit(head.method, request, texts)
+        CALLER.set(principal_of(texts))
         if not method.is_stream:
             response = await method.work(request)
             self._check_still(head.method, request, head.partitions)

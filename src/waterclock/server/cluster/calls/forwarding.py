@@ -349,7 +349,8 @@ def remote_methods(services: Iterable[Service]) -> dict[str, RemoteMethod]:
 
 def _texts(method: str) -> bytes:
     """Return the rights of who asks, if the node that answers is to look at them."""
-    return b"" if METHODS[method].named is None else texts_of(CALLER.get())
+    row = METHODS[method]
+    return texts_of(CALLER.get()) if row.is_of_all or row.named is not None else b""
 
 
 def _fenced(error: Exception) -> Fenced:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from waterclock.model.names import is_own
+from waterclock.model.topics.topic_pending import TopicPending, merged_topics
 from waterclock.model.views import Horizon
-from waterclock.node.schedule.pending import AllCounts, Counts, TopicPending
+from waterclock.node.schedule.pending import AllCounts, Counts
 from waterclock.node.schedule.pending_pages import PagePosition
 from waterclock.server.cluster.calls.merging import (
     Page,
@@ -65,15 +66,13 @@ def _position(one: dict[str, Any]) -> PagePosition:
 
 
 def _all_counted(request: Request, answers: Sequence[HttpAnswer], me: str) -> dict[str, Any]:
-    found: dict[str, TopicPending] = {}
-    for each in answers:
-        for one in each.body["topics"]:
-            mine = TopicPending(one["topic"], one["count"], one["nextDueMs"])
-            known = found.get(mine.topic)
-            found[mine.topic] = mine if known is None else known.and_(mine)
+    topics = merged_topics(
+        TopicPending(one["topic"], one["count"], one["nextDueMs"])
+        for each in answers
+        for one in each.body["topics"]
+    )
     by_due = _by_due(answers)
     horizons = [msgspec.convert(each, Horizon) for each in by_due["horizons"]]
-    topics = [found[topic] for topic in sorted(found)]
     counts = counts_of(AllCounts(topics, Counts(horizons, by_due["counts"])))
     return cast("dict[str, Any]", msgspec.to_builtins(counts))
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from waterclock.model.errors import NotSupported
 from waterclock.model.names import is_own
+from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.topics.topic_pending import TopicPending, merged_topics
 from waterclock.node.schedule.pending_pages import (
     PAGE_DEFAULT,
     PagePosition,
@@ -109,7 +111,7 @@ def _scheduled(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa
     pages = [
         Page(
             [
-                (PagePosition(one.message.due_ms, "", one.partition, one.offset), one)
+                (_position(one, is_of_one=bool(request.topic)), one)
                 for one in each.response.scheduled
             ],
             each.response.next_page,
@@ -122,10 +124,21 @@ def _scheduled(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa
     )
 
 
+def _position(one: Any, *, is_of_one: bool) -> PagePosition:  # noqa: ANN401 - a message
+    """Return the place of a scheduled message in a list of one topic, or of all."""
+    topic = "" if is_of_one else one.topic
+    return PagePosition(one.message.due_ms, topic, one.partition, one.offset)
+
+
 def _counted(request: Any, answers: Sequence[Answer], me: str) -> Any:  # noqa: ANN401
     counts = merged_steps(each.response.counts for each in answers)
+    topics = merged_topics(
+        from_proto(one, TopicPending) for each in answers for one in each.response.topics
+    )
     first, *others = (each.response for each in answers)
     first.counts[:] = counts
+    del first.topics[:]
+    first.topics.extend(to_proto(each, type(first).Topic) for each in topics)
     for other in others:
         first.total += other.total
         for mine, theirs in zip(first.horizons, other.horizons, strict=True):
