@@ -15,6 +15,8 @@ const PAGE = 50;
 const ASKED_MAX = 5;
 const NAMED_PAGE = 1000;
 const PAST_MS = 20000;
+const EVERY_MS = 5000;
+const REST = 20; // times as long as an answer took
 
 export function schedule(at) {
   const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
@@ -54,6 +56,23 @@ export function schedule(at) {
   // What fired since the list was read is no more to come.
   const left = () => shown.filter((row) => row.dueMs < loadedMs || row.dueMs > now - 500);
 
+  // Of millions, a count or a list takes a node long: what is asked by itself takes a small part of its time.
+  let restsUntil = 0;
+  const slow = h("p", { class: "dim hidden" });
+  const timed = async (path_) => {
+    const began = performance.now();
+    try {
+      return await get(path_);
+    } finally {
+      const ended = performance.now(), took = ended - began;
+      if (ended + REST * took >= restsUntil) {
+        restsUntil = ended + REST * took;
+        slow.classList.toggle("hidden", REST * took <= EVERY_MS);
+        put(slow, `As it was at ${moment(clockOfNode())}: the node took ${span(took)} to answer, and is asked again in ${span(REST * took)}.`);
+      }
+    }
+  };
+
   const isSeen = () => !asked.topic || (!asked.topic.startsWith("__") && may("read", { topic: asked.topic }));
   const path = () => (asked.topic ? `/topics/${part(asked.topic)}/scheduled` : "/scheduled");
 
@@ -69,7 +88,7 @@ export function schedule(at) {
   const draw = async () => {
     const [step, steps] = STEPS[asked.scale], first = Math.floor(now / step) * step;
     const { scale } = asked, what = `${scale} ${path()}`;
-    const ask = () => get(query(`${path()}/count`, { fromMs: first, stepMs: step, steps })).catch((error) => ({ wrong: error.message }));
+    const ask = () => timed(query(`${path()}/count`, { fromMs: first, stepMs: step, steps })).catch((error) => ({ wrong: error.message }));
     const [found, was] = await Promise.all([isSeen() ? ask() : { wrong: "you may not read this topic." }, past()]);
     if (what !== `${asked.scale} ${path()}`) return; // the reader wants to know something else by now
     if (found?.topics) { pending = found.topics.map((row) => row.topic); offer(); }
@@ -84,7 +103,7 @@ export function schedule(at) {
     let page = isMore ? next : "";
     try {
       for (let turn = 0; isSeen() && rows.length < PAGE && turn < ASKED_MAX && (page || !turn); turn++) {
-        const found = await get(query(path(), { limit: PAGE - rows.length, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page }));
+        const found = await timed(query(path(), { limit: PAGE - rows.length, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page }));
         if (mine !== asks) return;
         rows.push(...found.scheduled.map((row) => ({ ...row, topic: row.topic ?? asked.topic })));
         page = found.nextPage;
@@ -150,7 +169,11 @@ export function schedule(at) {
   const again = recurring(asked, hold);
   const load = () => { now = clockOfNode(); return Promise.all([draw(), list(), again.load()]).catch(() => {}); };
   const isKeptNew = () => !isTurned && !asked.key && !document.querySelector("dialog"); // for a key the node looks through many
-  const refresh = every(5000, () => { now = clockOfNode(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
+  const refresh = every(EVERY_MS, () => {
+    now = clockOfNode();
+    const isRested = performance.now() >= restsUntil;
+    return Promise.allSettled([again.load(), isRested && draw(), isRested && isKeptNew() && list(false, true)]);
+  });
   const ticking = every(1000, () => { now = clockOfNode(); timers.update(left()); again.tick(now); });
   let isFirst = true;
   const fail = (error) => toast(error.message, true), [message, recurrence] = ["message", "recurrence"].map((name) => at.query.get(name));
@@ -159,7 +182,7 @@ export function schedule(at) {
   return {
     element: [
       h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), tools_),
-      line.element, panel("Messages", timers.element, more, rest), again.element,
+      line.element, slow, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
