@@ -84,6 +84,9 @@ docs: $(SITE)  ## Build the docs site with the API reference into ./site; a brok
 
 console-shots: $(STAMP)  ## Take the pictures of the console for docs/console.md, in a browser without a screen
 	@$(BIN)/python -m tools.console_shots
+	@$(BIN)/python -m tools.console_story --pictures
+
+console-story: $(STAMP)  ## From a node that begins to a message that is redriven, by mouse: first paint and time
 	@$(BIN)/python -m tools.console_story
 
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)

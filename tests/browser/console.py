@@ -1,7 +1,8 @@
 """The console in a browser, with what a tester needs to look at it and to use it.
 
 What goes wrong in a page, a policy that is broken included, is in its `wrong`; what it asked the
-node is in its `asked`.
+node is in its `asked`. What answers took is told by its `clock`, which only a test sets: on a
+machine that is busy all of them take long.
 """
 
 import json
@@ -19,6 +20,8 @@ EVIL = "<img src=x onerror=\"wrong.push('ran')\">"
 HOOK = """
 window.wrong = [];
 window.asked = [];
+window.clock = 0;
+performance.now = () => clock;
 const ask = window.fetch;
 window.fetch = async (path, options) => {
   const call = { method: options?.method ?? "GET", path: String(path), status: 0 };

@@ -119,6 +119,75 @@ def test_what_of_the_schedule_a_dead_letter_and_a_stream_is_shown_can_be_shared(
     assert asked(console).endswith("?follow=no")
 
 
+def test_a_scheduled_message_that_is_open_can_be_shared_until_it_is_not_to_come_any_more(console):
+    due_ms = SystemClock().now_ms() + 7_200_000
+    messages = [{"value": value, "dueMs": due_ms} for value in ("the first", "the second")]
+    console.ask("POST", "/topics/opened/messages", {"messages": messages})
+    console.go("schedule?topic=opened", "the second")
+    found = console.ask("GET", "/topics/opened/scheduled?values=true")["scheduled"]
+    [second] = [each for each in found if each["value"] == "the second"]
+    place = {name: second[name] for name in ("partition", "offset")}
+    name = f"opened/{second['partition']}/{second['offset']}"
+    title = name.replace("/", " ", 1)
+    console.do(f"$('[aria-label=\"Show {title}\"]').click()")
+    assert f"message={name}&due=" in asked(console)
+    there = asked(console).removeprefix("#/")
+    shared(console)
+    console.wait(f"$('dialog h2')?.innerText === '{title}'")
+    assert "the second" in console.do("return $('dialog .message').innerText")
+    console.do("press('Close', $('dialog'))")
+    console.wait("location.hash === '#/schedule?topic=opened'")
+    fire = {"messages": [place], "delay": "0s"}
+    console.ask("POST", "/topics/opened/reschedule", fire)
+    console.go(there, f"{name} is not to come any more at")
+    assert not console.do("return !!$('dialog')")
+    console.go("schedule?message=opened", "opened is not to come any more:")
+
+
+def test_a_recurrence_that_is_open_can_be_shared(console):
+    rule = {"topic": "bells", "cron": "0 9 * * *", "zone": "Europe/Berlin", "value": "ring"}
+    console.ask("PUT", "/recurrences/each-day", rule)
+    console.go("schedule", "each-day")
+    console.do("press('each-day')")
+    assert asked(console) == "#/schedule?recurrence=each-day"
+    shared(console)
+    console.wait("$('dialog')?.querySelectorAll('ol li').length === 10")
+    console.do("press('Close', $('dialog'))")
+    console.wait("location.hash === '#/schedule'")
+    console.ask("DELETE", "/recurrences/each-day")
+    console.go("schedule?recurrence=each-day", "There is no recurrence each-day any more.")
+
+
+def fails(console: Console, topic: str, count: int) -> None:
+    """Have messages that a worker has refused."""
+    console.ask("POST", f"/topics/{topic}/messages", {"messages": [{"value": "x"}] * count})
+    while count:
+        path = f"/topics/{topic}/messages?group=g&limit=100&wait=5s&start=earliest"
+        leases = [each["lease"] for each in console.ask("GET", path)["messages"]]
+        done = {"group": "g", "reject": leases, "leave": True}
+        console.ask("POST", f"/topics/{topic}/acks", done)
+        count -= len(leases)
+
+
+def test_a_dead_letter_beyond_those_that_are_listed_is_opened_or_said_to_be_gone(console):
+    fails(console, "many", 102)
+    listed = console.ask("GET", "/topics/many/dead-letters?limit=102")["deadLetters"]
+    last = listed[-1]["position"]
+    name = f"{last['partition']}/{last['offset']}"
+    console.open(f"dead-letters/many?letter={name}")
+    console.wait(f"$('dialog h2')?.innerText === 'many {name}'")
+    assert console.do("return document.querySelectorAll('main tbody tr').length") == 100
+    console.ask("POST", "/topics/many/dead-letters/purge", {"positions": [last]})
+    console.open(f"dead-letters/many?letter={name}")
+    console.shows(f"There is no dead letter {name} any more.")
+    console.go("dead-letters/many?letter=nonsense", "There is no dead letter nonsense any more.")
+    assert not console.do("return !!$('dialog')")
+
+
+def test_a_run_that_is_not_known_any_more_is_said_to_be_gone(console):
+    console.go("jobs?run=long-ago", "There is no run long-ago any more.")
+
+
 def test_what_fired_and_was_late_stands_before_what_is_to_come(page, tmp_path):
     """Over an hour of a node's memory; late by more than a second it has another colour."""
     with aside(lambda: running_server(tmp_path)) as it:

@@ -100,6 +100,35 @@ def test_a_schedule_of_a_key_is_read_when_it_is_asked_for_and_not_by_itself(cons
         assert (console.page.value(read) > before) is is_read_again
 
 
+def test_what_took_long_to_count_is_not_counted_again_before_twenty_times_as_long(console):
+    """The node has all the rest of its time for others; what the reader asks for comes at once."""
+    console.ask("POST", "/topics/slow/messages", {"value": "x", "delay": "2h"})
+    console.page.value(NO_TICKS)
+    console.go("audit", "Audit")
+    console.do("""
+      const ask = window.fetch;
+      window.fetch = async (path, options) => {
+        const answer = await ask(path, options);
+        if (/scheduled.count/.test(path)) clock += 1000;
+        return answer;
+      };
+    """)
+    console.go("schedule?topic=slow", "the node took 1 s to answer, and is asked again in 20 s.")
+    read = "asked.filter((each) => /slow.scheduled/.test(each.path)).length"
+    again = "asked.filter((each) => each.path.startsWith('/recurrences')).length"
+    console.wait(f"!!$('td.tools') && {SETTLED}")
+    assert console.page.value("clock") == 1_000
+    before, others = console.page.value(read), console.page.value(again)
+    console.do(f"clock = 20_999; {TICK}")
+    console.wait(f"{again} > {others} && {SETTLED}")
+    assert console.page.value(read) == before
+    console.do(f"clock = 21_000; {TICK}")
+    console.wait(f"{read} === {before} + 2 && {SETTLED}")
+    assert console.page.value("clock") == 22_000
+    console.do("press('By hour')")
+    console.wait(f"{read} === {before} + 4 && {SETTLED}")
+
+
 HELD = """
 window.held = {};
 const answers = Object.entries(ANSWERS), ask = window.fetch;

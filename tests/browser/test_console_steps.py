@@ -1,5 +1,7 @@
 """What is done to a list is a step: the browser's way back undoes it, and on does it again."""
 
+import json
+
 import pytest
 
 from tests.browser.console import Console
@@ -66,3 +68,53 @@ def test_a_page_of_messages_and_what_is_shown_of_them_are_taken_back(console):
     at(console, "topics/walked")
     console.shows("number 59.")
     assert "number 3." not in console.page.value("document.querySelector('main').innerText")
+
+
+def bars(console: Console, claim: str) -> None:
+    """Wait until a claim holds of the bars of the timeline."""
+    console.page.wait(f"[...document.querySelectorAll('.bars button')].some((e) => {claim})")
+
+
+def test_what_is_chosen_of_the_schedule_is_taken_back(console):
+    console.ask("POST", "/topics/chosen/messages", {"value": "mine", "delay": "3h", "key": "k"})
+    console.ask("POST", "/topics/others/messages", {"value": "theirs", "delay": "3h"})
+    console.go("audit", "Audit")
+    console.go("schedule", "theirs")
+    console.wait("[...$('[aria-label=Topic]').options].some((each) => each.value === 'chosen')")
+    set_ = "const f = $('[aria-label=Topic]'); f.value = 'chosen'; f.dispatchEvent"
+    console.do(f"{set_}(new Event('change'));")
+    at(console, "schedule?topic=chosen")
+    console.page.wait("!document.querySelector('tbody').innerText.includes('theirs')")
+    console.do("press('By hour')")
+    at(console, "schedule?topic=chosen&scale=day")
+    console.page.wait("document.querySelectorAll('.bars button').length === 48")
+    bars(console, "/: 1$/m.test(e.title)")
+    console.do(
+        "[...document.querySelectorAll('.bars button')].find((e) => /: 1$/m.test(e.title)).click()"
+    )
+    console.wait("location.hash.includes('from=')")
+    bars(console, "e.ariaPressed === 'true'")
+    with_bar = console.page.value("location.hash")
+    console.do(
+        f"{FILTER}; f.dispatchEvent(new Event('focus')); f.value = 'k';"
+        "f.dispatchEvent(new Event('input'));"
+    )
+    console.wait("location.hash.includes('key=k')")
+    console.do("$('td.tools [aria-label^=Show]').click()")
+    console.wait("location.hash.includes('message=')")
+
+    back(console)  # what was open is no step, and is open no more
+    console.wait(f"location.hash === {json.dumps(with_bar)} && !$('dialog')")
+    bars(console, "e.ariaPressed === 'true'")
+    back(console)
+    at(console, "schedule?topic=chosen&scale=day")
+    bars(console, "/: 1$/m.test(e.title)")
+    assert not console.do("return !!$('.bars [aria-pressed=true]')")
+    back(console)
+    at(console, "schedule?topic=chosen")
+    console.page.wait("document.querySelectorAll('.bars button').length === 60")
+    back(console)
+    at(console, "schedule")
+    console.shows("theirs")
+    back(console)
+    at(console, "audit")

@@ -135,7 +135,7 @@ function show() {
   const at = place();
   const [path, title, open, shown] = PAGES.find(([each]) => each === (at.path[0] ?? "")) ?? PAGES[0];
   page?.close?.();
-  document.querySelectorAll("dialog").forEach((box) => box.close());
+  document.querySelectorAll("dialog").forEach((box) => box.remove()); // not closed: that would say so in the address of the next page
   page = shown && !shown() ? nothing(title) : open({ ...at, follow });
   frame.links.forEach((link) => (link.dataset.path === path ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   if (matchMedia("(max-width: 760px)").matches) frame.links.find((link) => link.dataset.path === path)?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -76,7 +76,15 @@ function one(at, topic) {
   refreshTools();
   const fail = (error) => toast(error.message, true);
   const named = at.query.get("letter");
-  const open = () => { const row = rows.find((each) => position(each) === named); if (row) whole(row); };
+  // A page begins at a position: so one beyond those that are shown is found as well.
+  const find = async () => (await get(query(path, { limit: 1, page: named.replace("/", ":") }))).deadLetters;
+  const open = async () => {
+    const isOne = (row) => position(row) === named;
+    const row = rows.find(isOne) ?? (/^\d{1,9}\/\d{1,15}$/.test(named) ? await find() : []).find(isOne);
+    if (!table.element.isConnected) return; // the page was left meanwhile
+    if (row) whole(row);
+    else toast(`There is no dead letter ${named} any more.`, true);
+  };
   if (mayRead) load().then(() => named && open()).catch(fail);
   const refresh = every(5000, () => mayRead && rows.length <= 100 && !document.querySelector("dialog") && load().catch(() => {}));
   return {

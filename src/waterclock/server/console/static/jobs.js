@@ -64,7 +64,12 @@ export function jobs(at) {
     return ran.runs;
   };
   const wanted = at.query.get("run");
-  load().then((all) => { const run = wanted && all.find((each) => each.name === wanted); if (run) open(run); }).catch((error) => toast(error.message, true));
+  load().then((all) => {
+    if (!wanted || !runs.element.isConnected) return; // the page was left meanwhile
+    const run = all.find((each) => each.name === wanted);
+    if (run) open(run);
+    else toast(`There is no run ${wanted} any more.`, true);
+  }).catch((error) => toast(error.message, true));
   const refresh = every(3000, () => load().catch(() => {}));
   return { element: [h("div", { class: "head" }, h("h1", {}, "Jobs")), panel("Runs on Spark", runs.element), panel("Replays that have a name", table.element)], close: refresh, back: load };
 }

@@ -2,7 +2,7 @@
 // list of what is to come; what comes again and again.
 import { get, part, query, remember } from "./api.js";
 import { act, command, waterclock } from "./action.js";
-import { choice, dialog, empty, every, facts, h, later, panel, put } from "./dom.js";
+import { choice, dialog, empty, every, facts, h, later, panel, put, toast } from "./dom.js";
 import { bytes, count, cut, moment, span, time, until } from "./format.js";
 import { body, headersOf, keyOf, publish } from "./messages.js";
 import { may, mayAny, mayPublish, sees } from "./rights.js";
@@ -13,24 +13,34 @@ import { link } from "./topics.js";
 const SCALES = [["minute", "By second"], ["hour", "By minute"], ["day", "By hour"], ["month", "By day"]];
 const PAGE = 50;
 const ASKED_MAX = 5;
+const NAMED_PAGE = 1000;
 const PAST_MS = 20000;
+const EVERY_MS = 5000;
+const REST = 20; // times as long as an answer took
 
 export function schedule(at) {
   const asked = { topic: at.query.get("topic") ?? "", scale: STEPS[at.query.get("scale")] ? at.query.get("scale") : "hour", key: at.query.get("key") ?? "" };
   const given = ["from", "to"].map((name) => Date.parse(at.query.get(name) ?? ""));
   let span_ = given.some(Number.isNaN) ? null : given; // what of the timeline is chosen
+  let opened = {}; // the message, or what comes again, whose window is open
   let topics = [], pending = []; // what is told of each second; all that wait for messages
   let ahead = 0; // the node's clock, which says what is due, of the reader's
   const clockOfNode = () => Date.now() + ahead;
   let now = clockOfNode();
 
-  const keep = () => {
+  const keep = (isStep = true) => {
     const [from, to] = (span_ ?? []).map((ms) => new Date(ms).toISOString());
-    remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to });
+    remember("schedule", { topic: asked.topic, scale: asked.scale === "hour" ? "" : asked.scale, key: asked.key, from, to, ...opened }, isStep);
   };
+  const hold = (box, what) => {
+    const set = (one) => { opened = one; keep(false); };
+    set(what);
+    box.addEventListener("close", () => set({}));
+  };
+  let isTyping = false; // what is typed is one step, not one for each letter
   const select = h("select", { "aria-label": "Topic", onchange: () => { asked.topic = select.value; span_ = null; keep(); offerPublish(); load(); } }, h("option", { value: "" }, "all topics"));
   const line = timeline((chosen) => { span_ = chosen; keep(); draw(); list().catch(() => {}); });
-  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, oninput: later(() => { asked.key = key.value; keep(); list().catch(() => {}); }, 300) });
+  const key = h("input", { type: "search", placeholder: "Key", "aria-label": "Only of this key", value: asked.key, onfocus: () => { isTyping = false; }, oninput: later(() => { asked.key = key.value; keep(!isTyping); isTyping = true; list().catch(() => {}); }, 300) });
 
   const timers = new Table("scheduled messages", [
     { title: "Due", kind: "when", same: (row) => String(row.dueMs), cell: (row) => time(row.dueMs) },
@@ -45,6 +55,23 @@ export function schedule(at) {
   let shown = [], loadedMs = 0, next = "", isTurned = false, asks = 0;
   // What fired since the list was read is no more to come.
   const left = () => shown.filter((row) => row.dueMs < loadedMs || row.dueMs > now - 500);
+
+  // Of millions, a count or a list takes a node long: what is asked by itself takes a small part of its time.
+  let restsUntil = 0;
+  const slow = h("p", { class: "dim hidden" });
+  const timed = async (path_) => {
+    const began = performance.now();
+    try {
+      return await get(path_);
+    } finally {
+      const ended = performance.now(), took = ended - began;
+      if (ended + REST * took >= restsUntil) {
+        restsUntil = ended + REST * took;
+        slow.classList.toggle("hidden", REST * took <= EVERY_MS);
+        put(slow, `As it was at ${moment(clockOfNode())}: the node took ${span(took)} to answer, and is asked again in ${span(REST * took)}.`);
+      }
+    }
+  };
 
   const isSeen = () => !asked.topic || (!asked.topic.startsWith("__") && may("read", { topic: asked.topic }));
   const path = () => (asked.topic ? `/topics/${part(asked.topic)}/scheduled` : "/scheduled");
@@ -61,7 +88,7 @@ export function schedule(at) {
   const draw = async () => {
     const [step, steps] = STEPS[asked.scale], first = Math.floor(now / step) * step;
     const { scale } = asked, what = `${scale} ${path()}`;
-    const ask = () => get(query(`${path()}/count`, { fromMs: first, stepMs: step, steps })).catch((error) => ({ wrong: error.message }));
+    const ask = () => timed(query(`${path()}/count`, { fromMs: first, stepMs: step, steps })).catch((error) => ({ wrong: error.message }));
     const [found, was] = await Promise.all([isSeen() ? ask() : { wrong: "you may not read this topic." }, past()]);
     if (what !== `${asked.scale} ${path()}`) return; // the reader wants to know something else by now
     if (found?.topics) { pending = found.topics.map((row) => row.topic); offer(); }
@@ -76,7 +103,7 @@ export function schedule(at) {
     let page = isMore ? next : "";
     try {
       for (let turn = 0; isSeen() && rows.length < PAGE && turn < ASKED_MAX && (page || !turn); turn++) {
-        const found = await get(query(path(), { limit: PAGE - rows.length, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page }));
+        const found = await timed(query(path(), { limit: PAGE - rows.length, values: true, key: asked.key, fromMs: span_?.[0], toMs: span_?.[1], page }));
         if (mine !== asks) return;
         rows.push(...found.scheduled.map((row) => ({ ...row, topic: row.topic ?? asked.topic })));
         page = found.nextPage;
@@ -107,8 +134,24 @@ export function schedule(at) {
     const others = [["Fire now", fire, ""], ["Move", move, ""], ["Cancel", cancel, "danger"]]; // on phones behind Show
     return [...others.flatMap(([title, run, mood]) => [h("button", { type: "button", class: `small phone-hide ${mood}`, onclick: () => run(row) }, title), " "]), open];
   };
-  const whole = (row) => { const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...may("schedule", { topic: row.topic }) ? [then("Cancel…", cancel, "danger"), then("Move…", move), then("Fire now…", fire)] : [], then("Close", () => {})));
+  const whole = (row) => {
+    const box = dialog(`${row.topic} ${place(row)}`, facts([["Due", time(row.dueMs)], ["Key", keyOf(row)], ["Id", row.messageId], ["Stored", row.appendedMs ? time(row.appendedMs) : ""], ...headersOf(row).map(([n, t]) => [`header ${n}`, t])]), h("h3", {}, "Value"), body(row), h("div", { class: "buttons" }, ...may("schedule", { topic: row.topic }) ? [then("Cancel…", cancel, "danger"), then("Move…", move), then("Fire now…", fire)] : [], then("Close", () => {})));
+    hold(box, { message: `${row.topic}/${place(row)}`, due: new Date(row.dueMs).toISOString() });
     function then(title, run, mood) { return h("button", { type: "button", class: mood, autofocus: title === "Close", onclick: () => { box.close(); run(row); } }, title); }
+  };
+  // The one that the address names, among those of its partition that are due then.
+  const open = async (named, dueMs) => {
+    const [, topic, partition, offset] = /^(.+)\/(\d+)\/(\d+)$/.exec(named) ?? [];
+    let row = null, page = "";
+    await null; // the page is shown by then
+    for (let turn = 0; topic && dueMs && !row && turn < ASKED_MAX && (page || !turn); turn++) {
+      const { scheduled, nextPage } = await get(query(`/topics/${part(topic)}/scheduled`, { limit: NAMED_PAGE, values: true, partition, fromMs: dueMs, toMs: dueMs + 1, page }));
+      row = scheduled.find((each) => String(each.offset) === offset);
+      page = scheduled.at(-1)?.offset >= Number(offset) ? "" : nextPage;
+    }
+    if (!line.element.isConnected) return; // the page was left meanwhile
+    if (row) whole({ ...row, topic });
+    else toast(page ? `${named} is not among the many that are due then, as far as they were looked through.` : `${named} is not to come any more${dueMs ? ` at ${moment(dueMs)}` : ""}: it fired, or was moved or cancelled.`, true);
   };
 
   const offer = () => {
@@ -123,16 +166,23 @@ export function schedule(at) {
   const offerPublish = () => tools_.replaceChildren(...((asked.topic ? mayPublish(asked.topic) : mayAny("publish", "topic")) ? [post] : []));
   offerPublish();
 
-  const again = recurring(asked);
+  const again = recurring(asked, hold);
   const load = () => { now = clockOfNode(); return Promise.all([draw(), list(), again.load()]).catch(() => {}); };
   const isKeptNew = () => !isTurned && !asked.key && !document.querySelector("dialog"); // for a key the node looks through many
-  const refresh = every(5000, () => { now = clockOfNode(); return Promise.allSettled([draw(), again.load(), isKeptNew() && list(false, true)]); });
+  const refresh = every(EVERY_MS, () => {
+    now = clockOfNode();
+    const isRested = performance.now() >= restsUntil;
+    return Promise.allSettled([again.load(), isRested && draw(), isRested && isKeptNew() && list(false, true)]);
+  });
   const ticking = every(1000, () => { now = clockOfNode(); timers.update(left()); again.tick(now); });
   let isFirst = true;
+  const fail = (error) => toast(error.message, true), [message, recurrence] = ["message", "recurrence"].map((name) => at.query.get(name));
+  if (message) open(message, Date.parse(at.query.get("due") ?? "")).catch(fail);
+  else if (recurrence) again.open(recurrence).catch(fail);
   return {
     element: [
       h("div", { class: "head" }, h("h1", {}, "Schedule"), h("span", { class: "grow" }), select, key, choice("Scale", SCALES, asked.scale, (value) => { asked.scale = value; span_ = null; keep(); draw(); list().catch(() => {}); }), tools_),
-      line.element, panel("Messages", timers.element, more, rest), again.element,
+      line.element, slow, panel("Messages", timers.element, more, rest), again.element,
     ],
     live: () => ({ view: "topics", sort: "pending", descending: true, limit: 200 }),
     update(snapshot) {
@@ -147,7 +197,7 @@ export function schedule(at) {
 }
 
 // What comes again and again.
-function recurring(asked) {
+function recurring(asked, hold) {
   let now = Date.now(), rows = [];
   const asNow = (row) => rows.find((each) => each.name === row.name) ?? row; // its button is older
   const table = new Table("recurrences", [
@@ -169,8 +219,16 @@ function recurring(asked) {
   const show = async (row) => {
     const next = h("div", {}, empty("…"));
     const box = dialog(row.name, facts([["Topic", link(row.topic)], ["Rule", row.cron ?? `every ${span(row.everyMs)}`], ["Zone", row.zone], ["Jitter", row.jitterMs ? span(row.jitterMs) : ""], ["From", row.startMs ? time(row.startMs) : ""], ["Until", row.endMs ? time(row.endMs) : ""], ["Value", row.message.value ?? ""]]), h("h3", {}, `Next ten times, in ${row.zone}`), next, h("div", { class: "buttons" }, h("button", { type: "button", autofocus: true, onclick: () => box.close() }, "Close")));
+    hold(box, { recurrence: row.name });
     const rule = row.cron ? { cron: row.cron } : { every: `${row.everyMs}ms` };
     next.replaceChildren(times((await ask(rule, row.zone, row.cron || !row.nextMs ? undefined : row.nextMs - row.everyMs)).filter((ms) => !row.endMs || ms < row.endMs), row.zone));
+  };
+  const open = async (name) => {
+    await load();
+    const row = rows.find((each) => each.name === name);
+    if (!table.element.isConnected) return; // the page was left meanwhile
+    if (row) await show(row);
+    else toast(`There is no recurrence ${name} any more.`, true);
   };
   const end = (row) => act({ title: `End ${row.name}`, label: "End it", isDanger: true, note: "The occurrence that waits goes with it.", asked: () => ({ method: "DELETE", path: `/recurrences/${part(row.name)}`, cli: waterclock("schedule", "unrepeat", row.name) }), done: () => { load(); return "Ended"; } });
   const pause = (row) => {
@@ -196,5 +254,5 @@ function recurring(asked) {
       done: (made) => { load(); return `${made.name} comes next ${moment(made.nextMs)}`; },
     });
   };
-  return { element: panel("Again and again", mayAny("schedule", "topic") ? [h("button", { type: "button", class: "small", onclick: make }, "New…")] : [], table.element), load, tick(at) { now = at; table.update(rows); } };
+  return { element: panel("Again and again", mayAny("schedule", "topic") ? [h("button", { type: "button", class: "small", onclick: make }, "New…")] : [], table.element), load, open, tick(at) { now = at; table.update(rows); } };
 }
