@@ -117,9 +117,9 @@ def browser(folder: Path, *flags: str) -> Iterator[Page]:
         command,
         _environ(programs),
         file_actions=[
+            (os.POSIX_SPAWN_DUP2, silent, 2),  # first: it may be 3 or 4 itself
             (os.POSIX_SPAWN_DUP2, theirs_in, 3),
             (os.POSIX_SPAWN_DUP2, theirs_out, 4),
-            (os.POSIX_SPAWN_DUP2, silent, 2),
         ],
         setpgroup=0,
     )
